@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` and `pip install` put where.
+if(SKBUILD)
+  # A wheel: the library lies inside the package, torch's libraries beside the package.
+  set_target_properties(fmmformer_ops PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../torch/lib")
+  install(TARGETS fmmformer_ops LIBRARY DESTINATION fmmformer)
+  get_target_property(_hwy_type hwy::hwy TYPE)
+  if(_hwy_type STREQUAL "SHARED_LIBRARY")
+    # Highway is no Python package and may be missing where the wheel goes: it travels along.
+    install(CODE "file(COPY_FILE \"$<TARGET_FILE:hwy::hwy>\"
+      \"\${CMAKE_INSTALL_PREFIX}/fmmformer/$<TARGET_SONAME_FILE_NAME:hwy::hwy>\")")
+  endif()
+  return()
+endif()
+
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fmmformer)
+
+# torch is nowhere the loader looks by itself.
+set_target_properties(fmmformer_ops PROPERTIES EXPORT_NAME ops INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS fmmformer_ops EXPORT fmmformerTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/fmmformer/core ${PROJECT_SOURCE_DIR}/include/fmmformer/attention
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fmmformer)
+install(EXPORT fmmformerTargets NAMESPACE fmmformer:: DESTINATION ${_package_dir})
+
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/fmmformerConfig.cmake.in
+  ${CMAKE_CURRENT_BINARY_DIR}/fmmformerConfig.cmake INSTALL_DESTINATION ${_package_dir})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/fmmformerConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/fmmformerConfig.cmake
+              ${CMAKE_CURRENT_BINARY_DIR}/fmmformerConfigVersion.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake
+        DESTINATION ${_package_dir})
+
+if(TARGET fmmformer)
+  set_target_properties(fmmformer PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS fmmformer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exponentials and the arithmetic that feature_map.inc asks for, on SIMD vectors.
+#if defined(FMMFORMER_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FMMFORMER_SIMD_MATH_INL_H_
+#undef FMMFORMER_SIMD_MATH_INL_H_
+#else
+#define FMMFORMER_SIMD_MATH_INL_H_
+#endif
+
+#include "attention/feature_map.h"
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fmmformer::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// exp(x) for x <= 0 (a little above is fine); relative error below 2e-7, 0 below -87.3. NaN stays NaN.
+template <class D>
+  requires(sizeof(hn::TFromD<D>) == 4)
+HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
+  const hn::RebindToSigned<D> di;
+  const auto n = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504088896341f)));
+  // x - n ln 2 in two steps: the first product is exact because the constant has few bits.
+  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  // exp(r) on |r| <= ln 2 / 2, minimax of degree 6
+  auto p = hn::MulAdd(hn::Set(d, 1.9875691500e-4f), r, hn::Set(d, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  p = hn::MulAdd(hn::Mul(p, r), r, hn::Add(r, hn::Set(d, 1.0f)));
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
+  const auto result = hn::Mul(p, hn::BitCast(d, exponent));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), result);
+}
+
+template <class D>
+  requires(sizeof(hn::TFromD<D>) == 8)
+HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -708.0)), hn::Exp(d, x));
+}
+
+/// exp(-|x|), what all feature maps are made of.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_minus_abs(D d, hn::Vec<D> x) {
+  return exp_nonpositive(d, hn::Neg(hn::Abs(x)));
+}
+
+#include "attention/feature_map.inc"
+
+/// The Ops of feature_map.inc for vectors.
+template <class D>
+struct VectorOps {
+  using V = hn::Vec<D>;
+  using T = hn::TFromD<D>;
+  D d;
+  HWY_INLINE V constant(double value) const { return hn::Set(d, static_cast<T>(value)); }
+  HWY_INLINE V add(V a, V b) const { return hn::Add(a, b); }
+  HWY_INLINE V sub(V a, V b) const { return hn::Sub(a, b); }
+  HWY_INLINE V mul(V a, V b) const { return hn::Mul(a, b); }
+  HWY_INLINE V div(V a, V b) const { return hn::Div(a, b); }
+  HWY_INLINE V max0(V x) const { return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x); }  // keeps NaN
+  HWY_INLINE V select_positive(V x, V a, V b) const { return hn::IfThenElse(hn::Gt(x, hn::Zero(d)), a, b); }
+  HWY_INLINE V select_negative(V x, V a, V b) const { return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), a, b); }
+  HWY_INLINE V log1p(V x) const { return hn::Log1p(d, x); }
+};
+
+/// Sum of the lanes, as a number.
+template <class D>
+HWY_INLINE hn::TFromD<D> sum_of_lanes(D d, hn::Vec<D> v) {
+  return hn::GetLane(hn::SumOfLanes(d, v));
+}
+
+}  // namespace fmmformer::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // FMMFORMER_SIMD_MATH_INL_H_

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sweeps: the whole arithmetic of FMM attention on the CPU, as plain functions over memory. No torch here.
+//
+// A sweep walks one (batch entry, head) in chunks of kChunk tokens. Far field: the r feature maps of a token are laid
+// side by side into one feature row of width R = r * padded D, so that r far fields are one linear attention of
+// feature dimension R. With F the feature rows, and the query rows scaled by weight * far_scale / norm:
+//
+//   forward   out_i = (inside the chunk) sum_{j <= i} <Fq_i, Fk_j> v_j  +  (before it) Fq_i S,      S = sum_j Fk_j v_j^T
+//   backward  U_i   = sum_{j <= i} <dO_i, v_j> Fk_j                  (query sweep, forwards, keeps S transposed)
+//             dot_i = <Fq_i, U_i> / norm_i  =  <dO_i, far_i>         (all that the normaliser's gradient needs)
+//             dFk_j = sum_{i >= j} (<dO_i, v_j> - dot_i) Fq_i        (key sweep, backwards, keeps G = sum_i Fq_i dO_i^T)
+//             dv_j  = sum_{i >= j} <Fq_i, Fk_j> dO_i
+//
+// Two-sided, S and G are sums over everything and the parts inside a chunk vanish. docs/math.md derives all of it.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/fmm/cpu/arena.h"
+#include "fmmformer/attention/options.h"
+
+namespace fmmformer::cpu {
+
+enum class Element { kFloat64, kFloat32, kBFloat16, kFloat16 };
+
+/// A [batch, length, heads, dim] tensor by strides, in elements; the last dimension is contiguous.
+struct View {
+  void* data = nullptr;
+  int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
+};
+
+/// One call of the operator. `Real` is what sums are kept in: double for fp64 tensors, else float.
+template <typename Real>
+struct SweepArgs {
+  Element element;
+  int64_t batch, length, heads, head_dim, value_dim;
+  View q, k, v, out, grad_out, dq, dk, dv;
+  const bool* token_mask = nullptr;  // [batch, length] contiguous, or none
+
+  bool has_near = false;
+  int64_t left = 0, right = 0;
+  Real near_scale = 1;
+  double near_dropout = 0;
+  uint64_t dropout_seed = 0;
+
+  bool causal = false;
+  int maps = 0;
+  FeatureMap feature_maps[kMaxFeatureMaps] = {};
+  bool unit_features = false;
+  Normaliser normaliser = Normaliser::kRowSum;
+  Real eps = 0;
+  Real far_scale = 1;
+
+  bool uniform_weights = true;        // equal for all channels of a head
+  const Real* near_weight = nullptr;  // [heads, value_dim]
+  const Real* far_weight = nullptr;   // [maps, heads, value_dim]
+
+  Real* log_sum_exp = nullptr;  // [batch, heads, length]
+  Real* normalisers = nullptr;  // [batch, heads, maps, length]; none unless row sums
+  Real* row_dots = nullptr;     // [batch, heads, maps + 1, length]: <dO, far_l> by map, then <dO, near>; backward only
+};
+
+/// Rows [begin, end) of one (batch entry, head).
+struct Segment {
+  int64_t batch, head, begin, end;
+};
+
+inline constexpr int64_t kChunk = 32;       // tokens: longer wastes work inside the chunk, shorter wastes state traffic
+inline constexpr int64_t kVectorPad = 16;   // feature and value rows are padded to whole 64-byte (fp32) vectors
+
+constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+constexpr int64_t padded(int64_t dim) { return round_up(dim, kVectorPad); }
+
+/// A sum over tokens of (feature row) x (value row), with the sum of the feature rows: S and z above, or G and its
+/// counterpart. [R, padded Dv] and [R], both zeroed or filled by the caller.
+template <typename Real>
+struct FarState {
+  Real* sums = nullptr;
+  Real* key_sums = nullptr;
+};
+template <typename Real>
+int64_t feature_width(const SweepArgs<Real>& args) {
+  return args.maps * padded(args.head_dim);
+}
+template <typename Real>
+int64_t far_state_size(const SweepArgs<Real>& args) {  // of sums and key_sums together
+  return feature_width(args) * (padded(args.value_dim) + 1);
+}
+
+/// Adds the keys of a segment to `state`.
+void sum_keys(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state);
+void sum_keys(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state);
+
+/// Writes out, log_sum_exp and normalisers. `state`: causal, the keys before the segment, and on return those after
+/// it too; two-sided, all keys.
+void forward_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state);
+void forward_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state);
+
+/// Writes dq and row_dots. `state` as in forward_sweep. Where `query_sums` is given, adds the segment's part of G.
+/// Adds the gradients of the weights to weight_sums [maps + 1] (by map, then near) where these are uniform.
+void query_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state,
+                 FarState<float> query_sums, double* weight_sums);
+void query_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state,
+                 FarState<double> query_sums, double* weight_sums);
+
+/// Writes dk and dv. `query_sums`: causal, G of the queries after the segment (on return also the segment's);
+/// two-sided, of all queries. Adds the gradients of per-channel weights to weight_sums [maps + 1, padded Dv].
+void key_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> query_sums,
+               double* weight_sums);
+void key_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> query_sums,
+               double* weight_sums);
+
+}  // namespace fmmformer::cpu

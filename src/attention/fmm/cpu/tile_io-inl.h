@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between tensors (any type, any strides, masks, odd lengths) and tiles (Real, dense, zero-padded). Everything that
+// makes tensors awkward ends here: the kernels see clean tiles only.
+#if defined(FMMFORMER_TILE_IO_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FMMFORMER_TILE_IO_INL_H_
+#undef FMMFORMER_TILE_IO_INL_H_
+#else
+#define FMMFORMER_TILE_IO_INL_H_
+#endif
+
+#include <cstring>
+
+#include "attention/fmm/cpu/sweep.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fmmformer::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Which rows of a (batch entry, head) exist and are alive.
+struct Rows {
+  int64_t batch, head, length;
+  const bool* mask;  // of this batch entry, or none
+
+  HWY_INLINE bool live(int64_t row) const {
+    return row >= 0 && row < length && (mask == nullptr || mask[row]);
+  }
+};
+
+template <typename Real>
+HWY_INLINE Rows rows_of(const SweepArgs<Real>& args, const Segment& segment) {
+  return {segment.batch, segment.head, args.length,
+          args.token_mask == nullptr ? nullptr : args.token_mask + segment.batch * args.length};
+}
+
+HWY_INLINE float from_bfloat16(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+// Round to nearest, ties to even; NaN stays a NaN.
+HWY_INLINE uint16_t to_bfloat16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+  return static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? 0x7FC0 : rounded);
+}
+
+// The last, partial vector goes through a small buffer, so that nothing outside the row is touched.
+HWY_INLINE void float_from_half(const hwy::float16_t* from, int64_t count, float* to) {
+  const hn::ScalableTag<float> d;
+  const hn::Rebind<hwy::float16_t, decltype(d)> dh;
+  constexpr int64_t kLanes = hn::MaxLanes(d);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, from + i)), d, to + i);
+  if (i == count) return;
+  HWY_ALIGN hwy::float16_t tail[kLanes] = {};
+  std::memcpy(tail, from + i, (count - i) * sizeof(tail[0]));
+  HWY_ALIGN float wide[kLanes];
+  hn::Store(hn::PromoteTo(d, hn::Load(dh, tail)), d, wide);
+  std::memcpy(to + i, wide, (count - i) * sizeof(float));
+}
+
+HWY_INLINE void half_from_float(const float* from, int64_t count, hwy::float16_t* to) {
+  const hn::ScalableTag<float> d;
+  const hn::Rebind<hwy::float16_t, decltype(d)> dh;
+  constexpr int64_t kLanes = hn::MaxLanes(d);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) hn::StoreU(hn::DemoteTo(dh, hn::LoadU(d, from + i)), dh, to + i);
+  if (i == count) return;
+  HWY_ALIGN float wide[kLanes] = {};
+  std::memcpy(wide, from + i, (count - i) * sizeof(float));
+  HWY_ALIGN hwy::float16_t tail[kLanes];
+  hn::Store(hn::DemoteTo(dh, hn::Load(d, wide)), dh, tail);
+  std::memcpy(to + i, tail, (count - i) * sizeof(tail[0]));
+}
+
+HWY_INLINE void load_row(Element element, const void* tensor, int64_t offset, int64_t count, float* to) {
+  if (element == Element::kFloat32) {
+    std::memcpy(to, static_cast<const float*>(tensor) + offset, count * sizeof(float));
+  } else if (element == Element::kBFloat16) {
+    const uint16_t* from = static_cast<const uint16_t*>(tensor) + offset;
+    for (int64_t i = 0; i < count; ++i) to[i] = from_bfloat16(from[i]);
+  } else {
+    float_from_half(static_cast<const hwy::float16_t*>(tensor) + offset, count, to);
+  }
+}
+HWY_INLINE void load_row(Element, const void* tensor, int64_t offset, int64_t count, double* to) {
+  std::memcpy(to, static_cast<const double*>(tensor) + offset, count * sizeof(double));
+}
+
+HWY_INLINE void store_row(Element element, const float* from, int64_t count, void* tensor, int64_t offset) {
+  if (element == Element::kFloat32) {
+    std::memcpy(static_cast<float*>(tensor) + offset, from, count * sizeof(float));
+  } else if (element == Element::kBFloat16) {
+    uint16_t* to = static_cast<uint16_t*>(tensor) + offset;
+    for (int64_t i = 0; i < count; ++i) to[i] = to_bfloat16(from[i]);
+  } else {
+    half_from_float(from, count, static_cast<hwy::float16_t*>(tensor) + offset);
+  }
+}
+HWY_INLINE void store_row(Element, const double* from, int64_t count, void* tensor, int64_t offset) {
+  std::memcpy(static_cast<double*>(tensor) + offset, from, count * sizeof(double));
+}
+
+HWY_INLINE int64_t row_offset(const View& view, const Rows& rows, int64_t row) {
+  return rows.batch * view.batch_stride + row * view.row_stride + rows.head * view.head_stride;
+}
+
+/// Rows [begin, begin + count) of a tensor as a tile of row length padded(dim). Rows that are dead or do not exist,
+/// and the padding, are zeros, whatever the tensor holds there.
+template <typename Real>
+HWY_NOINLINE void load_rows(Element element, const View& view, const Rows& rows, int64_t begin, int64_t count,
+                            int64_t dim, Real* tile) {
+  const int64_t stride = padded(dim);
+  for (int64_t i = 0; i < count; ++i, tile += stride) {
+    int64_t filled = 0;
+    if (rows.live(begin + i)) {
+      load_row(element, view.data, row_offset(view, rows, begin + i), dim, tile);
+      filled = dim;
+    }
+    if (filled < stride) std::memset(tile + filled, 0, (stride - filled) * sizeof(Real));
+  }
+}
+
+/// The reverse, for rows that exist; dead rows become exact zeros.
+template <typename Real>
+HWY_NOINLINE void store_rows(Element element, Real* tile, const Rows& rows, int64_t begin, int64_t end, int64_t dim,
+                             const View& view) {
+  const int64_t stride = padded(dim);
+  for (int64_t row = begin; row < end; ++row, tile += stride) {
+    if (!rows.live(row)) std::memset(tile, 0, dim * sizeof(Real));
+    store_row(element, tile, dim, view.data, row_offset(view, rows, row));
+  }
+}
+
+}  // namespace fmmformer::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // FMMFORMER_TILE_IO_INL_H_

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prefill and the public side of step; a step's arithmetic is the backends' (cpu/decode_cpu.cpp).
+#include "fmmformer/attention/fmm_decode.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/library.h>
+
+#include "attention/fmm/fmm_schema.h"
+#include "attention/problem.h"
+
+namespace fmmformer {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+void check_causal(const char* function, const FmmOptions& options) {
+  TORCH_CHECK_VALUE(options.causal, function, ": causal is false; decoding goes token by token, so it must be true");
+}
+
+// The positions whose keys a state remembers: `left` of them, ending at each batch entry's last real token.
+// [batch, left]; positions before the first token are negative.
+Tensor remembered_positions(const Tensor& mask, int64_t left) {
+  const int64_t length = mask.size(1);
+  const Tensor positions = at::arange(1, length + 1, mask.options().dtype(at::kLong));
+  const Tensor ends = at::where(mask, positions, 0).amax(1, /*keepdim=*/true);  // [batch, 1]
+  return ends - left + at::arange(left, positions.options());
+}
+
+// Rows of [batch, length, heads, dim] at `positions`, zeros where nothing live is.
+Tensor gather_rows(const Tensor& x, const Tensor& positions, const Tensor& live) {
+  const Tensor index = positions.clamp_min(0).view({x.size(0), -1, 1, 1}).expand({-1, -1, x.size(2), x.size(3)});
+  return at::where(live.view({x.size(0), -1, 1, 1}), x.gather(1, index), at::zeros({}, x.options()));
+}
+
+// Oldest first to ring order: the token of position p lies in slot p % left.
+Tensor to_ring(const Tensor& oldest_first, int64_t position) {
+  const int64_t left = oldest_first.size(1);
+  return left == 0 ? oldest_first : oldest_first.roll(position % left, 1).contiguous();
+}
+
+}  // namespace
+
+std::pair<Tensor, FmmState> fmm_attention_prefill(const AttentionInputs& inputs, const BlendWeights& weights,
+                                                  const FmmOptions& given) {
+  check_causal("fmm_attention_prefill", given);
+  FmmOptions options = given;
+  options.near_dropout = 0.0;  // decoding is inference
+  const at::NoGradGuard no_gradient;
+  const ForwardResult result = dispatch_forward(inputs, weights, options, /*keep_state=*/true);
+
+  const Tensor& k = inputs.k;
+  const int64_t batch = k.size(0), length = k.size(1), heads = k.size(2), head_dim = k.size(3);
+  const int64_t left = options.window ? options.window->left : 0;
+  const Tensor mask = inputs.token_mask.value_or(at::ones({batch, length}, k.options().dtype(at::kBool)));
+  const Tensor positions = remembered_positions(mask, left);
+  const Tensor live = at::logical_and(positions >= 0, mask.gather(1, positions.clamp_min(0)));
+  FmmState state{.keys = to_ring(gather_rows(k, positions, live), length),
+                 .values = to_ring(gather_rows(inputs.v, positions, live), length),
+                 .live = to_ring(live, length),
+                 .far_sums = result.far_sums,
+                 .far_key_sums = result.far_key_sums,
+                 .position = at::full({1}, length, k.options().dtype(at::kLong))};
+  if (options.feature_maps.empty()) {
+    state.far_sums = result.far_sums.new_zeros({batch, heads, 0, head_dim, inputs.v.size(3)});
+    state.far_key_sums = result.far_sums.new_zeros({batch, heads, 0, head_dim});
+  }
+  return {result.out, state};
+}
+
+namespace {
+
+template <typename... Options>
+struct DecodeOps {
+  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> prefill(
+      const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
+      const OptionalTensor& far_weight, const OptionalTensor& token_mask, Options... options) {
+    auto [out, state] = fmm_attention_prefill({.q = q, .k = k, .v = v, .token_mask = token_mask},
+                                              {near_weight, far_weight}, options_from_schema(options...));
+    return {out, state.keys, state.values, state.live, state.far_sums, state.far_key_sums, state.position};
+  }
+
+  static Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
+                     const OptionalTensor& far_weight, const OptionalTensor& token_mask, const Tensor& keys,
+                     const Tensor& values, const Tensor& live, const Tensor& far_sums, const Tensor& far_key_sums,
+                     const Tensor& position, Options... options) {
+    FmmState state{keys, values, live, far_sums, far_key_sums, position};
+    return fmm_attention_step({.q = q, .k = k, .v = v, .token_mask = token_mask}, state, {near_weight, far_weight},
+                              options_from_schema(options...));
+  }
+};
+using Ops = WithSchemaTypes<DecodeOps>;
+
+using StepSignature = Tensor(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&, const OptionalTensor&,
+                             const OptionalTensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                             const Tensor&, const Tensor&, at::IntArrayRef, at::ArrayRef<double>);
+
+constexpr const char* kStateSchema =
+    "Tensor(a!) keys, Tensor(b!) values, Tensor(c!) live, Tensor(d!) far_sums, Tensor(e!) far_key_sums, "
+    "Tensor(f!) position";
+
+TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
+  const std::string tensors =
+      "Tensor q, Tensor k, Tensor v, Tensor? near_weight, Tensor? far_weight, Tensor? token_mask";
+  const std::string options = kOptionsSchema, state = kStateSchema;
+  const std::string prefill = "fmm_attention_prefill(" + tensors + ", " + options +
+                              ") -> (Tensor out, Tensor keys, Tensor values, Tensor live, Tensor far_sums, "
+                              "Tensor far_key_sums, Tensor position)";
+  const std::string step = "fmm_attention_step(" + tensors + ", " + state + ", " + options + ") -> Tensor";
+  const std::string packed_step =
+      "fmm_attention_step_packed(" + tensors + ", " + state + ", int[] codes, float[] scales) -> Tensor";
+  m.def(prefill.c_str());
+  m.def(step.c_str());
+  m.def(packed_step.c_str());
+}
+TORCH_LIBRARY_IMPL(fmmformer, CompositeExplicitAutograd, m) {
+  m.impl("fmm_attention_prefill", &Ops::prefill);
+  m.impl("fmm_attention_step", &Ops::step);
+}
+TORCH_LIBRARY_IMPL(fmmformer, Autograd, m) {
+  m.impl("fmm_attention_prefill", torch::autograd::autogradNotImplementedFallback());
+  m.impl("fmm_attention_step", torch::autograd::autogradNotImplementedFallback());
+  m.impl("fmm_attention_step_packed", torch::autograd::autogradNotImplementedFallback());
+}
+// Shapes only: prefill and step as a compiler sees them.
+Tensor step_shapes(const Tensor& q, const Tensor&, const Tensor& v, const OptionalTensor&, const OptionalTensor&,
+                   const OptionalTensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                   const Tensor&, at::IntArrayRef, at::ArrayRef<double>) {
+  return at::empty_symint({q.sym_size(0), q.sym_size(1), v.sym_size(2)}, q.options());
+}
+TORCH_LIBRARY_IMPL(fmmformer, Meta, m) { m.impl("fmm_attention_step_packed", &step_shapes); }
+
+}  // namespace
+
+Tensor fmm_attention_step(const AttentionInputs& token, FmmState& state, const BlendWeights& weights,
+                          const FmmOptions& options) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("fmmformer::fmm_attention_step_packed", "")
+                             .typed<StepSignature>();
+  check_causal("fmm_attention_step", options);
+  TORCH_CHECK_VALUE(options.normaliser != Normaliser::kInvSqrtLength,
+                    "fmm_attention_step: normaliser is inv_sqrt_length, but a step has no length to divide by; use "
+                    "row_sum or none");
+  const at::NoGradGuard no_gradient;
+  const PackedOptions packed = pack_options(options);
+  return op.call(token.q, token.k, token.v, weights.near_weight, weights.far_weight, token.token_mask, state.keys,
+                 state.values, state.live, state.far_sums, state.far_key_sums, state.position, packed.codes,
+                 packed.scales);
+}
+
+}  // namespace fmmformer

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definition of FMM attention, as literally as torch can say it. Slow on purpose: read it beside the header.
+#include "fmmformer/attention/fmm_reference.h"
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "attention/problem.h"
+
+namespace fmmformer {
+namespace {
+
+using at::Tensor;
+
+Tensor phi(FeatureMap map, const Tensor& x) {
+  const Tensor zero = at::zeros_like(x);
+  switch (map) {
+    case FeatureMap::kElu:  // exp(x) below 0, x + 1 above; min keeps the branch that is not taken finite
+      return at::where(x > 0, x + 1, at::minimum(x, zero).exp());
+    case FeatureMap::kEluFlip:
+      return at::where(x < 0, 1 - x, at::minimum(-x, zero).exp());
+    case FeatureMap::kTanh1:
+      return 2 * at::sigmoid(2 * x);  // = tanh(x) + 1 without cancellation for negative x
+    case FeatureMap::kTanh:
+      return at::tanh(x);
+    case FeatureMap::kRelu:
+      return at::relu(x);
+    case FeatureMap::kSoftplus:
+      return at::logaddexp(x, zero);
+    case FeatureMap::kIdentity:
+      return x;
+  }
+  TORCH_INTERNAL_ASSERT(false, "feature map without a definition");
+}
+
+Tensor features(FeatureMap map, bool unit, const Tensor& x) {
+  const Tensor value = phi(map, x);
+  if (!unit) return value;
+  const Tensor sum = value.sum(-1, /*keepdim=*/true);
+  const Tensor nonzero = sum != 0;
+  return at::where(nonzero, value / at::where(nonzero, sum, at::ones_like(sum)), at::zeros_like(value));
+}
+
+// Philox4x32-10 (Salmon et al., 2011), one counter at a time.
+std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
+    key = {key[0] + 0x9E3779B9, key[1] + 0xBB67AE85};
+  }
+  return counter;
+}
+
+// [B, H, N, N]: 0 where the probability (b, h, i, j) is dropped, 1 / (1 - p) where it is kept.
+Tensor dropout_factors(const Problem& problem, const Tensor& seed_tensor) {
+  const double p = problem.options.near_dropout;
+  const auto seed = static_cast<uint64_t>(seed_tensor.item<int64_t>());
+  const auto dropped_below = static_cast<uint32_t>(p * 4294967296.0);
+  Tensor factors = at::empty({problem.batch, problem.heads, problem.length, problem.length}, at::kDouble);
+  double* out = factors.data_ptr<double>();
+  for (int64_t bh = 0; bh < problem.batch * problem.heads; ++bh) {
+    for (int64_t i = 0; i < problem.length; ++i) {
+      for (int64_t j = 0; j < problem.length; ++j) {
+        const auto words = philox({static_cast<uint32_t>(j / 4), static_cast<uint32_t>(i), static_cast<uint32_t>(bh), 0},
+                                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+        *out++ = words[j % 4] < dropped_below ? 0.0 : 1.0 / (1.0 - p);
+      }
+    }
+  }
+  return factors;
+}
+
+// softmax over the allowed keys; a row without any gets zeros
+Tensor near_field(const Problem& problem, const Tensor& q, const Tensor& k, const Tensor& v,
+                  const Tensor& allowed, const std::optional<Tensor>& dropout_seed) {
+  const Tensor scores = *problem.options.near_scale * at::matmul(q, k.transpose(-1, -2));
+  const Tensor kept = at::where(allowed, scores, -std::numeric_limits<double>::infinity());
+  const Tensor peak = at::where(allowed, scores, -1e300).amax(-1, true).detach();
+  const Tensor weights = at::where(allowed, (kept - peak).exp(), 0.0);
+  const Tensor total = weights.sum(-1, true);
+  Tensor probabilities = weights / at::where(total > 0, total, 1.0);
+  if (problem.options.near_dropout > 0) {
+    probabilities = probabilities * dropout_factors(problem, dropout_seed->cpu()).to(q.device());
+  }
+  return at::matmul(probabilities, v);
+}
+
+Tensor normaliser(const Problem& problem, FeatureMap map, const Tensor& row_sums) {
+  const double eps = problem.options.eps;
+  switch (problem.options.normaliser) {
+    case Normaliser::kRowSum:
+      if (!is_signed(map)) return row_sums + eps;
+      return at::where(row_sums.abs() >= eps, row_sums, at::copysign(at::full_like(row_sums, eps), row_sums.detach()));
+    case Normaliser::kInvSqrtLength:
+      return at::full_like(row_sums, std::sqrt(static_cast<double>(problem.length)));
+    case Normaliser::kNone:
+      return at::ones_like(row_sums);
+  }
+  TORCH_INTERNAL_ASSERT(false, "normaliser without a definition");
+}
+
+Tensor far_field(const Problem& problem, FeatureMap map, const Tensor& q, const Tensor& k,
+                 const Tensor& v, const Tensor& reached) {
+  const bool unit = problem.options.unit_features;
+  const Tensor products = at::matmul(features(map, unit, q), features(map, unit, k).transpose(-1, -2));
+  const Tensor weights = at::where(reached, products, 0.0);
+  const Tensor norm = normaliser(problem, map, weights.sum(-1, true));
+  return problem.options.far_scale * at::matmul(weights, v) / norm;
+}
+
+}  // namespace
+
+Tensor fmm_attention_reference(const AttentionInputs& inputs, const BlendWeights& weights,
+                               const FmmOptions& given) {
+  const Problem problem = checked_problem("fmm_attention_reference", inputs, weights, given);
+  const FmmOptions& options = problem.options;
+  const auto on_device = at::TensorOptions().device(inputs.q.device());
+  const Tensor mask = inputs.token_mask.value_or(
+      at::ones({problem.batch, problem.length}, on_device.dtype(at::kBool)));
+  const Tensor live = mask.view({problem.batch, 1, problem.length, 1});
+
+  // Dead tokens are replaced by zeros first, so that nothing they hold, not even NaN, takes part.
+  const auto prepared = [&](const Tensor& x) {
+    return at::where(live, x.to(at::kDouble).transpose(1, 2), 0.0);
+  };
+  const Tensor q = prepared(inputs.q), k = prepared(inputs.k), v = prepared(inputs.v);
+
+  const Tensor positions = at::arange(problem.length, on_device.dtype(at::kLong));
+  const Tensor offset = positions.unsqueeze(0) - positions.unsqueeze(1);  // j - i
+  const Tensor pairs = at::logical_and(live, live.transpose(-1, -2));     // [B, 1, N, N]
+  const Tensor reached = options.causal ? at::logical_and(pairs, offset <= 0) : pairs;
+
+  Tensor out = at::zeros_like(v);
+  if (options.window) {
+    const Tensor band = at::logical_and(offset >= -options.window->left, offset <= options.window->right);
+    const Tensor near = near_field(problem, q, k, v, at::logical_and(reached, band), inputs.dropout_seed);
+    const Tensor weight = weights.near_weight.value_or(at::ones({}, on_device)).to(at::kDouble);
+    out = out + weight.expand({problem.heads, problem.value_dim}).unsqueeze(1) * near;
+  }
+  if (!options.feature_maps.empty()) {
+    const Tensor weight = weights.far_weight.value_or(at::ones({}, on_device)).to(at::kDouble)
+                              .expand({problem.feature_maps(), problem.heads, problem.value_dim});
+    for (int64_t l = 0; l < problem.feature_maps(); ++l) {
+      out = out + weight.select(0, l).unsqueeze(1) * far_field(problem, options.feature_maps[l], q, k, v, reached);
+    }
+  }
+  return at::where(live, out, 0.0).transpose(1, 2);
+}
+
+}  // namespace fmmformer

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shapes and options of one call, read once and checked once, by every backend.
+#pragma once
+
+#include <cstdint>
+
+#include "fmmformer/attention/fmm_attention.h"
+
+namespace fmmformer {
+
+struct Problem {
+  int64_t batch = 0;
+  int64_t length = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t value_dim = 0;
+  // Resolved: near_scale is set, and the window is cut to what can matter (right = 0 when causal, both below length),
+  // so that windows of the same meaning run the same code on the same numbers.
+  FmmOptions options;
+
+  int64_t feature_maps() const { return static_cast<int64_t>(options.feature_maps.size()); }
+};
+
+/// Throws c10::ValueError in the name of `function` when something does not fit.
+Problem checked_problem(const char* function, const AttentionInputs& inputs,
+                        const BlendWeights& weights, const FmmOptions& options);
+
+/// The part of the check that needs no tensor.
+void check_options(const char* function, const FmmOptions& options);
+
+/// `weight` (or ones) as a contiguous tensor of `shape` in `dtype`; the caller has checked that it broadcasts.
+at::Tensor expanded_weight(const std::optional<at::Tensor>& weight, at::IntArrayRef shape,
+                           at::ScalarType dtype, const at::Device& device);
+
+/// Whether a weight is the same for all channels of a head.
+bool is_uniform_over_channels(const std::optional<at::Tensor>& weight);
+
+/// fp64 for fp64, else fp32: what sums, states and softmax are kept in.
+at::ScalarType accumulation_type(at::ScalarType type);
+
+}  // namespace fmmformer
