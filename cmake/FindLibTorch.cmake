@@ -58,8 +58,10 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
   add_library(LibTorch::LibTorch INTERFACE IMPORTED)
   target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
     ${LibTorch_INCLUDE_DIR} ${LibTorch_INCLUDE_DIR}/torch/csrc/api/include)
-  # torch.so only pulls in the others; without no-as-needed the linker would drop it, and with it torch's CUDA part.
+  # libstdc++ first: libtorch.so exports an incomplete std::filesystem of its own, and whichever library comes first
+  # serves the whole program (remove_all then jumps to address 0).
+  # no-as-needed: torch.so only pulls in the others; the linker would drop it, and with it torch's CUDA part.
   target_link_libraries(LibTorch::LibTorch INTERFACE
-    -Wl,--no-as-needed ${LibTorch_torch_LIBRARY} -Wl,--as-needed
+    -Wl,--no-as-needed -lstdc++ ${LibTorch_torch_LIBRARY} -Wl,--as-needed
     ${LibTorch_torch_cpu_LIBRARY} ${LibTorch_c10_LIBRARY})
 endif()

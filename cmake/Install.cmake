@@ -17,8 +17,10 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fmmformer)
 
-# torch is nowhere the loader looks by itself.
-set_target_properties(fmmformer_ops PROPERTIES EXPORT_NAME ops INSTALL_RPATH_USE_LINK_PATH ON)
+# torch is nowhere the loader looks by itself. By hand, since INSTALL_RPATH_USE_LINK_PATH leaves out what lies inside
+# the source tree, as .venv does.
+cmake_path(GET LibTorch_torch_cpu_LIBRARY PARENT_PATH _torch_libraries)
+set_target_properties(fmmformer_ops PROPERTIES EXPORT_NAME ops INSTALL_RPATH "${_torch_libraries}")
 install(TARGETS fmmformer_ops EXPORT fmmformerTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/fmmformer/core ${PROJECT_SOURCE_DIR}/include/fmmformer/attention
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fmmformer)
@@ -35,6 +37,6 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/fmmformerConfig.cmake
 
 if(TARGET fmmformer)
   set_target_properties(fmmformer PROPERTIES
-    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" INSTALL_RPATH_USE_LINK_PATH ON)
+    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${_torch_libraries}")
   install(TARGETS fmmformer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -3,13 +3,8 @@
 
 #include <cmath>
 
+#include "attention/host_device.h"
 #include "fmmformer/attention/options.h"
-
-#if defined(__CUDACC__)
-#define FMMFORMER_HOST_DEVICE __host__ __device__
-#else
-#define FMMFORMER_HOST_DEVICE
-#endif
 
 namespace fmmformer {
 

@@ -24,8 +24,9 @@ std::span<const EnumName<Normaliser>> EnumTable<Normaliser>::entries() {
 
 std::optional<Window> window_from_bandwidth(int64_t bandwidth, bool causal) {
   if (bandwidth < 0) {
-    throw std::invalid_argument("bandwidth is " + std::to_string(bandwidth) +
-                                "; allowed: 0 (no near field) or more, keeping |i - j| < bandwidth");
+    throw std::invalid_argument(
+        "bandwidth is " + std::to_string(bandwidth) +
+        "; allowed: 0 (no near field) or more, keeping |i - j| < bandwidth");
   }
   if (bandwidth == 0) return std::nullopt;
   return Window{bandwidth - 1, causal ? 0 : bandwidth - 1};

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", 2011), and how the near
-// field's dropout uses it: probability (b, h, i, j) takes word j % 4 of the block of counter (j / 4, i, b * H + h, 0)
-// under the key `seed`, and is dropped when that word is below p * 2^32. CPU and CUDA draw the same masks.
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", 2011),
+// and how the near field's dropout uses it: probability (b, h, i, j) takes word j % 4 of the block
+// of counter (j / 4, i, b * H + h, 0) under the key `seed`, and is dropped when that word is below
+// p * 2^32. CPU and CUDA draw the same masks.
 #pragma once
 
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define FMMFORMER_HOST_DEVICE_PHILOX __host__ __device__
-#else
-#define FMMFORMER_HOST_DEVICE_PHILOX
-#endif
+#include "attention/host_device.h"
 
 namespace fmmformer {
 
@@ -22,12 +19,14 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-FMMFORMER_HOST_DEVICE_PHILOX inline PhiloxBlock philox_block(PhiloxBlock counter, uint32_t key0, uint32_t key1) {
+FMMFORMER_HOST_DEVICE inline PhiloxBlock philox_block(PhiloxBlock counter, uint32_t key0,
+                                                      uint32_t key1) {
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const uint64_t low = static_cast<uint64_t>(kPhiloxMultiplier0) * counter.word[0];
     const uint64_t high = static_cast<uint64_t>(kPhiloxMultiplier1) * counter.word[2];
-    counter = {{static_cast<uint32_t>(high >> 32) ^ counter.word[1] ^ key0, static_cast<uint32_t>(high),
-                static_cast<uint32_t>(low >> 32) ^ counter.word[3] ^ key1, static_cast<uint32_t>(low)}};
+    counter = {
+        {static_cast<uint32_t>(high >> 32) ^ counter.word[1] ^ key0, static_cast<uint32_t>(high),
+         static_cast<uint32_t>(low >> 32) ^ counter.word[3] ^ key1, static_cast<uint32_t>(low)}};
     key0 += kPhiloxKeyStep0;
     key1 += kPhiloxKeyStep1;
   }
@@ -35,7 +34,7 @@ FMMFORMER_HOST_DEVICE_PHILOX inline PhiloxBlock philox_block(PhiloxBlock counter
 }
 
 /// A word below this means: dropped.
-FMMFORMER_HOST_DEVICE_PHILOX inline uint32_t dropout_threshold(double probability) {
+FMMFORMER_HOST_DEVICE inline uint32_t dropout_threshold(double probability) {
   return static_cast<uint32_t>(probability * 4294967296.0);
 }
 

@@ -14,8 +14,8 @@ constexpr const char* kShapeHelp =
 void check_qkv_tensor(const char* function, const char* name, const at::Tensor& tensor,
                       const at::Tensor& q) {
   TORCH_CHECK_VALUE(tensor.defined(), function, ": ", name, " is not defined");
-  TORCH_CHECK_VALUE(tensor.dim() == 4, function, ": ", name, " has ", tensor.dim(),
-                    " dimensions (", tensor.sizes(), "); allowed is 4, ", kShapeHelp);
+  TORCH_CHECK_VALUE(tensor.dim() == 4, function, ": ", name, " has ", tensor.dim(), " dimensions (",
+                    tensor.sizes(), "); allowed is 4, ", kShapeHelp);
   TORCH_CHECK_VALUE(tensor.device() == q.device(), function, ": ", name, " is on ", tensor.device(),
                     " but q is on ", q.device(), "; move them to one device with .to()");
   TORCH_CHECK_VALUE(tensor.scalar_type() == q.scalar_type(), function, ": ", name, " is of type ",
@@ -34,8 +34,8 @@ void check_shapes(const char* function, const at::Tensor& q, const at::Tensor& k
                     v.sizes(), " but q has ", q.sizes(),
                     "; batch, length and heads must agree (only the last dimension may differ)");
   TORCH_CHECK_VALUE(q.size(1) >= 1, function, ": length is 0; allowed is 1 or more");
-  for (const auto& [name, dim] : {std::pair{"head_dim (of q and k)", q.size(3)},
-                                  std::pair{"value_dim (of v)", v.size(3)}}) {
+  for (const auto& [name, dim] :
+       {std::pair{"head_dim (of q and k)", q.size(3)}, std::pair{"value_dim (of v)", v.size(3)}}) {
     TORCH_CHECK_VALUE(dim >= 1 && dim <= kMaxHeadDim, function, ": ", name, " is ", dim,
                       "; allowed is 1..", kMaxHeadDim, "; split into more heads");
   }
@@ -67,8 +67,8 @@ void check_mask_and_seed(const char* function, const AttentionInputs& inputs,
 void check_weight(const char* function, const char* name, const std::optional<at::Tensor>& weight,
                   std::vector<int64_t> target, const char* meaning, const at::Tensor& q) {
   if (!weight) return;
-  TORCH_CHECK_VALUE(at::isFloatingType(weight->scalar_type()), function, ": ", name,
-                    " is of type ", weight->scalar_type(), "; allowed are floating types");
+  TORCH_CHECK_VALUE(at::isFloatingType(weight->scalar_type()), function, ": ", name, " is of type ",
+                    weight->scalar_type(), "; allowed are floating types");
   TORCH_CHECK_VALUE(weight->device() == q.device(), function, ": ", name, " is on ",
                     weight->device(), " but q is on ", q.device(), "; move it with .to()");
   const at::IntArrayRef sizes = weight->sizes();
@@ -77,9 +77,10 @@ void check_weight(const char* function, const char* name, const std::optional<at
     const int64_t wanted = target[target.size() - sizes.size() + i];
     fits = sizes[i] == 1 || sizes[i] == wanted;
   }
-  TORCH_CHECK_VALUE(fits, function, ": ", name, " has shape ", sizes,
-                    ", which does not broadcast to ", meaning, " = ", at::IntArrayRef(target),
-                    "; use a scalar, one value per head (last dimension 1) or per head and channel");
+  TORCH_CHECK_VALUE(
+      fits, function, ": ", name, " has shape ", sizes, ", which does not broadcast to ", meaning,
+      " = ", at::IntArrayRef(target),
+      "; use a scalar, one value per head (last dimension 1) or per head and channel");
 }
 
 FmmOptions resolved_options(const FmmOptions& options, int64_t length, int64_t head_dim) {
@@ -121,9 +122,9 @@ Problem checked_problem(const char* function, const AttentionInputs& inputs,
   check_qkv_tensor(function, "k", inputs.k, q);
   check_qkv_tensor(function, "v", inputs.v, q);
   const at::ScalarType type = q.scalar_type();
-  TORCH_CHECK_VALUE(type == at::kDouble || type == at::kFloat || type == at::kBFloat16 ||
-                        type == at::kHalf,
-                    function, ": q is of type ", type, "; allowed are fp64, fp32, bf16, fp16");
+  TORCH_CHECK_VALUE(
+      type == at::kDouble || type == at::kFloat || type == at::kBFloat16 || type == at::kHalf,
+      function, ": q is of type ", type, "; allowed are fp64, fp32, bf16, fp16");
   check_shapes(function, q, inputs.k, inputs.v);
   check_mask_and_seed(function, inputs, options);
   const int64_t heads = q.size(2), value_dim = inputs.v.size(3);

@@ -14,8 +14,8 @@ struct Problem {
   int64_t heads = 0;
   int64_t head_dim = 0;
   int64_t value_dim = 0;
-  // Resolved: near_scale is set, and the window is cut to what can matter (right = 0 when causal, both below length),
-  // so that windows of the same meaning run the same code on the same numbers.
+  // Resolved: near_scale is set, and the window is cut to what can matter (right = 0 when causal,
+  // both below length), so that windows of the same meaning run the same code on the same numbers.
   FmmOptions options;
 
   int64_t feature_maps() const { return static_cast<int64_t>(options.feature_maps.size()); }
@@ -28,7 +28,8 @@ Problem checked_problem(const char* function, const AttentionInputs& inputs,
 /// The part of the check that needs no tensor.
 void check_options(const char* function, const FmmOptions& options);
 
-/// `weight` (or ones) as a contiguous tensor of `shape` in `dtype`; the caller has checked that it broadcasts.
+/// `weight` (or ones) as a contiguous tensor of `shape` in `dtype`; the caller has checked that it
+/// broadcasts.
 at::Tensor expanded_weight(const std::optional<at::Tensor>& weight, at::IntArrayRef shape,
                            at::ScalarType dtype, const at::Device& device);
 

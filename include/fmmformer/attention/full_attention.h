@@ -13,8 +13,9 @@ struct FullAttentionOptions {
   double dropout = 0.0;         // torch's own generator, not inputs.dropout_seed
 };
 
-/// The quadratic baseline: softmax attention over all keys, through torch's scaled_dot_product_attention, with the
-/// layout and the mask rules of fmm_attention: [B, N, H, D] in and out, a masked token is dead on both sides.
+/// The quadratic baseline: softmax attention over all keys, through torch's
+/// scaled_dot_product_attention, with the layout and the mask rules of fmm_attention: [B, N, H, D]
+/// in and out, a masked token is dead on both sides.
 at::Tensor full_attention(const AttentionInputs& inputs, const FullAttentionOptions& options);
 
 }  // namespace fmmformer

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schema, gradient, shape-only kernels and the public function of fmm_attention. No arithmetic: that is the backends'.
+// Schema, gradient, shape-only kernels and the public function of fmm_attention. No arithmetic:
+// that is the backends'.
 #include "fmmformer/attention/fmm_attention.h"
 
 #include <ATen/ATen.h>
@@ -48,10 +49,16 @@ FmmOptions options_from_schema(at::OptionalIntArrayRef window, bool causal,
 PackedOptions pack_options(const FmmOptions& options) {
   PackedOptions packed;
   const Window window = options.window.value_or(Window{-1, -1});
-  packed.codes = {window.left, window.right, options.causal, options.unit_features,
-                  static_cast<int64_t>(options.normaliser), options.near_scale.has_value()};
-  for (const FeatureMap map : options.feature_maps) packed.codes.push_back(static_cast<int64_t>(map));
-  packed.scales = {options.eps, options.near_scale.value_or(0), options.far_scale, options.near_dropout};
+  packed.codes = {window.left,
+                  window.right,
+                  options.causal,
+                  options.unit_features,
+                  static_cast<int64_t>(options.normaliser),
+                  options.near_scale.has_value()};
+  for (const FeatureMap map : options.feature_maps)
+    packed.codes.push_back(static_cast<int64_t>(map));
+  packed.scales = {options.eps, options.near_scale.value_or(0), options.far_scale,
+                   options.near_dropout};
   return packed;
 }
 
@@ -65,28 +72,33 @@ FmmOptions unpack_options(at::IntArrayRef codes, at::ArrayRef<double> scales) {
                      .near_dropout = scales[3]};
   if (codes[0] >= 0) options.window = Window{codes[0], codes[1]};
   if (codes[5] != 0) options.near_scale = scales[1];
-  for (const int64_t code : codes.slice(6)) options.feature_maps.push_back(static_cast<FeatureMap>(code));
+  for (const int64_t code : codes.slice(6))
+    options.feature_maps.push_back(static_cast<FeatureMap>(code));
   return options;
 }
 
 namespace {
 
 using ForwardTuple = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
-using ForwardSignature = ForwardTuple(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&,
-                                      const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-                                      at::IntArrayRef, at::ArrayRef<double>, bool);
+using ForwardSignature = ForwardTuple(const Tensor&, const Tensor&, const Tensor&,
+                                      const OptionalTensor&, const OptionalTensor&,
+                                      const OptionalTensor&, const OptionalTensor&, at::IntArrayRef,
+                                      at::ArrayRef<double>, bool);
 using BackwardSignature = ForwardTuple(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                                       const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-                                       const OptionalTensor&, const Tensor&, const Tensor&, const Tensor&,
-                                       const Tensor&, at::IntArrayRef, at::ArrayRef<double>);
+                                       const OptionalTensor&, const OptionalTensor&,
+                                       const OptionalTensor&, const OptionalTensor&, const Tensor&,
+                                       const Tensor&, const Tensor&, const Tensor&, at::IntArrayRef,
+                                       at::ArrayRef<double>);
 
-ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
-                          const OptionalTensor& far_weight, const OptionalTensor& token_mask,
-                          const OptionalTensor& dropout_seed, const PackedOptions& options, bool keep_state) {
+ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v,
+                          const OptionalTensor& near_weight, const OptionalTensor& far_weight,
+                          const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
+                          const PackedOptions& options, bool keep_state) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("fmmformer::fmm_attention_forward", "")
                              .typed<ForwardSignature>();
-  return op.call(q, k, v, near_weight, far_weight, token_mask, dropout_seed, options.codes, options.scales, keep_state);
+  return op.call(q, k, v, near_weight, far_weight, token_mask, dropout_seed, options.codes,
+                 options.scales, keep_state);
 }
 
 // An undefined tensor is how autograd's context keeps an argument that was not given.
@@ -95,19 +107,20 @@ OptionalTensor or_nothing(const Tensor& tensor) {
   return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
-// Nothing here may ask for sizes: under torch.compile the length is symbolic, and checks live in the backends.
+// Nothing here may ask for sizes: under torch.compile the length is symbolic, and checks live in
+// the backends.
 class FmmAttentionFunction : public torch::autograd::Function<FmmAttentionFunction> {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const OptionalTensor& near_weight, const OptionalTensor& far_weight,
-                        const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
-                        const PackedOptions& options) {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k,
+                        const Tensor& v, const OptionalTensor& near_weight,
+                        const OptionalTensor& far_weight, const OptionalTensor& token_mask,
+                        const OptionalTensor& dropout_seed, const PackedOptions& options) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const auto [out, log_sum_exp, normalisers, far_sums, far_key_sums] = call_forward(
         q, k, v, near_weight, far_weight, token_mask, dropout_seed, options, /*keep_state=*/false);
     context->save_for_backward({q, k, v, or_undefined(near_weight), or_undefined(far_weight),
-                                or_undefined(token_mask), or_undefined(dropout_seed), log_sum_exp, normalisers,
-                                far_sums, far_key_sums});
+                                or_undefined(token_mask), or_undefined(dropout_seed), log_sum_exp,
+                                normalisers, far_sums, far_key_sums});
     context->saved_data["codes"] = options.codes;
     context->saved_data["scales"] = options.scales;
     return out;
@@ -120,49 +133,60 @@ class FmmAttentionFunction : public torch::autograd::Function<FmmAttentionFuncti
                                .typed<BackwardSignature>();
     const auto saved = context->get_saved_variables();
     const OptionalTensor near_weight = or_nothing(saved[3]), far_weight = or_nothing(saved[4]);
-    auto [dq, dk, dv, dnear, dfar] =
-        op.call(grad_out[0], saved[0], saved[1], saved[2], near_weight, far_weight, or_nothing(saved[5]),
-                or_nothing(saved[6]), saved[7], saved[8], saved[9], saved[10],
-                context->saved_data["codes"].toIntVector(), context->saved_data["scales"].toDoubleVector());
-    return {dq, dk, dv, near_weight ? dnear : Tensor(), far_weight ? dfar : Tensor(), Tensor(), Tensor(), Tensor()};
+    auto [dq, dk, dv, dnear, dfar] = op.call(
+        grad_out[0], saved[0], saved[1], saved[2], near_weight, far_weight, or_nothing(saved[5]),
+        or_nothing(saved[6]), saved[7], saved[8], saved[9], saved[10],
+        context->saved_data["codes"].toIntVector(), context->saved_data["scales"].toDoubleVector());
+    return {
+        dq,       dk,       dv,      near_weight ? dnear : Tensor(), far_weight ? dfar : Tensor(),
+        Tensor(), Tensor(), Tensor()};
   }
 };
 
 template <typename... Options>
 struct PublicOps {
-  static Tensor with_gradient(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
-                              const OptionalTensor& far_weight, const OptionalTensor& token_mask,
-                              const OptionalTensor& dropout_seed, Options... options) {
+  static Tensor with_gradient(const Tensor& q, const Tensor& k, const Tensor& v,
+                              const OptionalTensor& near_weight, const OptionalTensor& far_weight,
+                              const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
+                              Options... options) {
     const PackedOptions packed = pack_options(options_from_schema(options...));
-    return FmmAttentionFunction::apply(q, k, v, near_weight, far_weight, token_mask, dropout_seed, packed);
+    return FmmAttentionFunction::apply(q, k, v, near_weight, far_weight, token_mask, dropout_seed,
+                                       packed);
   }
 
-  // inference_mode skips autograd and comes straight here; so do fake tensors that need no gradient.
-  static Tensor without_gradient(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
+  // inference_mode skips autograd and comes straight here; so do fake tensors that need no
+  // gradient.
+  static Tensor without_gradient(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const OptionalTensor& near_weight,
                                  const OptionalTensor& far_weight, const OptionalTensor& token_mask,
                                  const OptionalTensor& dropout_seed, Options... options) {
     const PackedOptions packed = pack_options(options_from_schema(options...));
-    return std::get<0>(
-        call_forward(q, k, v, near_weight, far_weight, token_mask, dropout_seed, packed, /*keep_state=*/false));
+    return std::get<0>(call_forward(q, k, v, near_weight, far_weight, token_mask, dropout_seed,
+                                    packed, /*keep_state=*/false));
   }
 
-  // Attention is a product: like torch's own it runs in autocast's low precision; the weights keep theirs.
+  // Attention is a product: like torch's own it runs in autocast's low precision; the weights keep
+  // theirs.
   template <c10::DeviceType kDevice>
-  static Tensor under_autocast(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
-                               const OptionalTensor& far_weight, const OptionalTensor& token_mask,
-                               const OptionalTensor& dropout_seed, Options... options) {
+  static Tensor under_autocast(const Tensor& q, const Tensor& k, const Tensor& v,
+                               const OptionalTensor& near_weight, const OptionalTensor& far_weight,
+                               const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
+                               Options... options) {
     static const auto op = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("fmmformer::fmm_attention", "")
                                .template typed<decltype(with_gradient)>();
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast::get_autocast_dispatch_key_from_device_type(kDevice));
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+        at::autocast::get_autocast_dispatch_key_from_device_type(kDevice));
     const at::ScalarType type = at::autocast::get_autocast_dtype(kDevice);
     const auto cast = [&](const Tensor& x) { return at::autocast::cached_cast(type, x, kDevice); };
-    return op.call(cast(q), cast(k), cast(v), near_weight, far_weight, token_mask, dropout_seed, options...);
+    return op.call(cast(q), cast(k), cast(v), near_weight, far_weight, token_mask, dropout_seed,
+                   options...);
   }
 
-  static Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
-                          const OptionalTensor& far_weight, const OptionalTensor& token_mask,
-                          const OptionalTensor& dropout_seed, Options... options) {
+  static Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v,
+                          const OptionalTensor& near_weight, const OptionalTensor& far_weight,
+                          const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
+                          Options... options) {
     return fmm_attention_reference({q, k, v, token_mask, dropout_seed}, {near_weight, far_weight},
                                    options_from_schema(options...));
   }
@@ -170,9 +194,10 @@ struct PublicOps {
 using Ops = WithSchemaTypes<PublicOps>;
 
 // Shape-only kernels, for torch.compile and meta tensors.
-ForwardTuple forward_shapes(const Tensor& q, const Tensor& /*k*/, const Tensor& v, const OptionalTensor&,
+ForwardTuple forward_shapes(const Tensor& q, const Tensor& /*k*/, const Tensor& v,
                             const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-                            at::IntArrayRef codes, at::ArrayRef<double> scales, bool keep_state) {
+                            const OptionalTensor&, at::IntArrayRef codes,
+                            at::ArrayRef<double> scales, bool keep_state) {
   const FmmOptions options = unpack_options(codes, scales);
   const auto maps = static_cast<int64_t>(options.feature_maps.size());
   const c10::SymInt batch = q.sym_size(0), length = q.sym_size(1), heads = q.sym_size(2);
@@ -192,27 +217,34 @@ ForwardTuple forward_shapes(const Tensor& q, const Tensor& /*k*/, const Tensor& 
 
 ForwardTuple backward_shapes(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
                              const OptionalTensor& near_weight, const OptionalTensor& far_weight,
-                             const OptionalTensor&, const OptionalTensor&, const Tensor&, const Tensor&, const Tensor&,
-                             const Tensor&, at::IntArrayRef, at::ArrayRef<double>) {
+                             const OptionalTensor&, const OptionalTensor&, const Tensor&,
+                             const Tensor&, const Tensor&, const Tensor&, at::IntArrayRef,
+                             at::ArrayRef<double>) {
   const auto like = [&](const OptionalTensor& weight) {
-    return weight ? at::empty_symint(weight->sym_sizes(), weight->options()) : at::empty({0}, q.options());
+    return weight ? at::empty_symint(weight->sym_sizes(), weight->options())
+                  : at::empty({0}, q.options());
   };
-  return {at::empty_like(q), at::empty_like(k), at::empty_like(v), like(near_weight), like(far_weight)};
+  return {at::empty_like(q), at::empty_like(k), at::empty_like(v), like(near_weight),
+          like(far_weight)};
 }
 
 constexpr const char* kTensorsSchema =
-    "Tensor q, Tensor k, Tensor v, Tensor? near_weight, Tensor? far_weight, Tensor? token_mask, Tensor? dropout_seed";
+    "Tensor q, Tensor k, Tensor v, Tensor? near_weight, Tensor? far_weight, Tensor? token_mask, "
+    "Tensor? dropout_seed";
 
 TORCH_LIBRARY(fmmformer, m) {
   const std::string tensors = kTensorsSchema, options = kOptionsSchema;
   const std::string attention = "fmm_attention(" + tensors + ", " + options + ") -> Tensor";
-  const std::string reference = "fmm_attention_reference(" + tensors + ", " + options + ") -> Tensor";
-  const std::string forward =
-      "fmm_attention_forward(" + tensors + ", int[] codes, float[] scales, bool keep_state) "
-      "-> (Tensor out, Tensor log_sum_exp, Tensor normalisers, Tensor far_sums, Tensor far_key_sums)";
+  const std::string reference =
+      "fmm_attention_reference(" + tensors + ", " + options + ") -> Tensor";
+  const std::string forward = "fmm_attention_forward(" + tensors +
+                              ", int[] codes, float[] scales, bool keep_state) "
+                              "-> (Tensor out, Tensor log_sum_exp, Tensor normalisers, Tensor "
+                              "far_sums, Tensor far_key_sums)";
   const std::string backward =
       "fmm_attention_backward(Tensor grad_out, " + tensors +
-      ", Tensor log_sum_exp, Tensor normalisers, Tensor far_sums, Tensor far_key_sums, int[] codes, float[] scales) "
+      ", Tensor log_sum_exp, Tensor normalisers, Tensor far_sums, Tensor far_key_sums, int[] "
+      "codes, float[] scales) "
       "-> (Tensor dq, Tensor dk, Tensor dv, Tensor dnear_weight, Tensor dfar_weight)";
   m.def(attention.c_str());
   m.def(reference.c_str(), &Ops::reference);
@@ -226,9 +258,15 @@ TORCH_LIBRARY_IMPL(fmmformer, Autograd, m) {
   m.impl("fmm_attention_forward", torch::autograd::autogradNotImplementedFallback());
   m.impl("fmm_attention_backward", torch::autograd::autogradNotImplementedFallback());
 }
-TORCH_LIBRARY_IMPL(fmmformer, CompositeExplicitAutograd, m) { m.impl("fmm_attention", &Ops::without_gradient); }
-TORCH_LIBRARY_IMPL(fmmformer, AutocastCPU, m) { m.impl("fmm_attention", &Ops::under_autocast<c10::DeviceType::CPU>); }
-TORCH_LIBRARY_IMPL(fmmformer, AutocastCUDA, m) { m.impl("fmm_attention", &Ops::under_autocast<c10::DeviceType::CUDA>); }
+TORCH_LIBRARY_IMPL(fmmformer, CompositeExplicitAutograd, m) {
+  m.impl("fmm_attention", &Ops::without_gradient);
+}
+TORCH_LIBRARY_IMPL(fmmformer, AutocastCPU, m) {
+  m.impl("fmm_attention", &Ops::under_autocast<c10::DeviceType::CPU>);
+}
+TORCH_LIBRARY_IMPL(fmmformer, AutocastCUDA, m) {
+  m.impl("fmm_attention", &Ops::under_autocast<c10::DeviceType::CUDA>);
+}
 TORCH_LIBRARY_IMPL(fmmformer, Meta, m) {
   m.impl("fmm_attention_forward", &forward_shapes);
   m.impl("fmm_attention_backward", &backward_shapes);
@@ -239,12 +277,13 @@ TORCH_LIBRARY_IMPL(fmmformer, Meta, m) {
 ForwardResult dispatch_forward(const AttentionInputs& inputs, const BlendWeights& weights,
                                const FmmOptions& options, bool keep_state) {
   auto [out, log_sum_exp, normalisers, far_sums, far_key_sums] =
-      call_forward(inputs.q, inputs.k, inputs.v, weights.near_weight, weights.far_weight, inputs.token_mask,
-                   inputs.dropout_seed, pack_options(options), keep_state);
+      call_forward(inputs.q, inputs.k, inputs.v, weights.near_weight, weights.far_weight,
+                   inputs.token_mask, inputs.dropout_seed, pack_options(options), keep_state);
   return {out, log_sum_exp, normalisers, far_sums, far_key_sums};
 }
 
-Tensor fmm_attention(const AttentionInputs& inputs, const BlendWeights& weights, const FmmOptions& options) {
+Tensor fmm_attention(const AttentionInputs& inputs, const BlendWeights& weights,
+                     const FmmOptions& options) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("fmmformer::fmm_attention", "")
                              .typed<decltype(Ops::with_gradient)>();
@@ -252,10 +291,11 @@ Tensor fmm_attention(const AttentionInputs& inputs, const BlendWeights& weights,
   for (const FeatureMap map : options.feature_maps) maps.emplace_back(enum_name(map));
   std::vector<int64_t> window;
   if (options.window) window = {options.window->left, options.window->right};
-  return op.call(inputs.q, inputs.k, inputs.v, weights.near_weight, weights.far_weight, inputs.token_mask,
-                 inputs.dropout_seed, options.window ? at::OptionalIntArrayRef(window) : std::nullopt, options.causal,
-                 maps, options.unit_features, std::string(enum_name(options.normaliser)), options.eps,
-                 options.near_scale, options.far_scale, options.near_dropout);
+  return op.call(inputs.q, inputs.k, inputs.v, weights.near_weight, weights.far_weight,
+                 inputs.token_mask, inputs.dropout_seed,
+                 options.window ? at::OptionalIntArrayRef(window) : std::nullopt, options.causal,
+                 maps, options.unit_features, std::string(enum_name(options.normaliser)),
+                 options.eps, options.near_scale, options.far_scale, options.near_dropout);
 }
 
 }  // namespace fmmformer

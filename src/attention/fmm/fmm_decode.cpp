@@ -16,11 +16,12 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 void check_causal(const char* function, const FmmOptions& options) {
-  TORCH_CHECK_VALUE(options.causal, function, ": causal is false; decoding goes token by token, so it must be true");
+  TORCH_CHECK_VALUE(options.causal, function,
+                    ": causal is false; decoding goes token by token, so it must be true");
 }
 
-// The positions whose keys a state remembers: `left` of them, ending at each batch entry's last real token.
-// [batch, left]; positions before the first token are negative.
+// The positions whose keys a state remembers: `left` of them, ending at each batch entry's last
+// real token. [batch, left]; positions before the first token are negative.
 Tensor remembered_positions(const Tensor& mask, int64_t left) {
   const int64_t length = mask.size(1);
   const Tensor positions = at::arange(1, length + 1, mask.options().dtype(at::kLong));
@@ -30,8 +31,10 @@ Tensor remembered_positions(const Tensor& mask, int64_t left) {
 
 // Rows of [batch, length, heads, dim] at `positions`, zeros where nothing live is.
 Tensor gather_rows(const Tensor& x, const Tensor& positions, const Tensor& live) {
-  const Tensor index = positions.clamp_min(0).view({x.size(0), -1, 1, 1}).expand({-1, -1, x.size(2), x.size(3)});
-  return at::where(live.view({x.size(0), -1, 1, 1}), x.gather(1, index), at::zeros({}, x.options()));
+  const Tensor index =
+      positions.clamp_min(0).view({x.size(0), -1, 1, 1}).expand({-1, -1, x.size(2), x.size(3)});
+  return at::where(live.view({x.size(0), -1, 1, 1}), x.gather(1, index),
+                   at::zeros({}, x.options()));
 }
 
 // Oldest first to ring order: the token of position p lies in slot p % left.
@@ -42,7 +45,8 @@ Tensor to_ring(const Tensor& oldest_first, int64_t position) {
 
 }  // namespace
 
-std::pair<Tensor, FmmState> fmm_attention_prefill(const AttentionInputs& inputs, const BlendWeights& weights,
+std::pair<Tensor, FmmState> fmm_attention_prefill(const AttentionInputs& inputs,
+                                                  const BlendWeights& weights,
                                                   const FmmOptions& given) {
   check_causal("fmm_attention_prefill", given);
   FmmOptions options = given;
@@ -53,7 +57,8 @@ std::pair<Tensor, FmmState> fmm_attention_prefill(const AttentionInputs& inputs,
   const Tensor& k = inputs.k;
   const int64_t batch = k.size(0), length = k.size(1), heads = k.size(2), head_dim = k.size(3);
   const int64_t left = options.window ? options.window->left : 0;
-  const Tensor mask = inputs.token_mask.value_or(at::ones({batch, length}, k.options().dtype(at::kBool)));
+  const Tensor mask =
+      inputs.token_mask.value_or(at::ones({batch, length}, k.options().dtype(at::kBool)));
   const Tensor positions = remembered_positions(mask, left);
   const Tensor live = at::logical_and(positions >= 0, mask.gather(1, positions.clamp_min(0)));
   FmmState state{.keys = to_ring(gather_rows(k, positions, live), length),
@@ -76,40 +81,47 @@ struct DecodeOps {
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> prefill(
       const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
       const OptionalTensor& far_weight, const OptionalTensor& token_mask, Options... options) {
-    auto [out, state] = fmm_attention_prefill({.q = q, .k = k, .v = v, .token_mask = token_mask},
-                                              {near_weight, far_weight}, options_from_schema(options...));
-    return {out, state.keys, state.values, state.live, state.far_sums, state.far_key_sums, state.position};
+    auto [out, state] =
+        fmm_attention_prefill({.q = q, .k = k, .v = v, .token_mask = token_mask},
+                              {near_weight, far_weight}, options_from_schema(options...));
+    return {out,           state.keys, state.values, state.live, state.far_sums, state.far_key_sums,
+            state.position};
   }
 
-  static Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
-                     const OptionalTensor& far_weight, const OptionalTensor& token_mask, const Tensor& keys,
-                     const Tensor& values, const Tensor& live, const Tensor& far_sums, const Tensor& far_key_sums,
+  static Tensor step(const Tensor& q, const Tensor& k, const Tensor& v,
+                     const OptionalTensor& near_weight, const OptionalTensor& far_weight,
+                     const OptionalTensor& token_mask, const Tensor& keys, const Tensor& values,
+                     const Tensor& live, const Tensor& far_sums, const Tensor& far_key_sums,
                      const Tensor& position, Options... options) {
     FmmState state{keys, values, live, far_sums, far_key_sums, position};
-    return fmm_attention_step({.q = q, .k = k, .v = v, .token_mask = token_mask}, state, {near_weight, far_weight},
-                              options_from_schema(options...));
+    return fmm_attention_step({.q = q, .k = k, .v = v, .token_mask = token_mask}, state,
+                              {near_weight, far_weight}, options_from_schema(options...));
   }
 };
 using Ops = WithSchemaTypes<DecodeOps>;
 
-using StepSignature = Tensor(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&, const OptionalTensor&,
-                             const OptionalTensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                             const Tensor&, const Tensor&, at::IntArrayRef, at::ArrayRef<double>);
+using StepSignature = Tensor(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&,
+                             const OptionalTensor&, const OptionalTensor&, const Tensor&,
+                             const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                             const Tensor&, at::IntArrayRef, at::ArrayRef<double>);
 
 constexpr const char* kStateSchema =
-    "Tensor(a!) keys, Tensor(b!) values, Tensor(c!) live, Tensor(d!) far_sums, Tensor(e!) far_key_sums, "
+    "Tensor(a!) keys, Tensor(b!) values, Tensor(c!) live, Tensor(d!) far_sums, Tensor(e!) "
+    "far_key_sums, "
     "Tensor(f!) position";
 
 TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
   const std::string tensors =
       "Tensor q, Tensor k, Tensor v, Tensor? near_weight, Tensor? far_weight, Tensor? token_mask";
   const std::string options = kOptionsSchema, state = kStateSchema;
-  const std::string prefill = "fmm_attention_prefill(" + tensors + ", " + options +
-                              ") -> (Tensor out, Tensor keys, Tensor values, Tensor live, Tensor far_sums, "
-                              "Tensor far_key_sums, Tensor position)";
-  const std::string step = "fmm_attention_step(" + tensors + ", " + state + ", " + options + ") -> Tensor";
-  const std::string packed_step =
-      "fmm_attention_step_packed(" + tensors + ", " + state + ", int[] codes, float[] scales) -> Tensor";
+  const std::string prefill =
+      "fmm_attention_prefill(" + tensors + ", " + options +
+      ") -> (Tensor out, Tensor keys, Tensor values, Tensor live, Tensor far_sums, "
+      "Tensor far_key_sums, Tensor position)";
+  const std::string step =
+      "fmm_attention_step(" + tensors + ", " + state + ", " + options + ") -> Tensor";
+  const std::string packed_step = "fmm_attention_step_packed(" + tensors + ", " + state +
+                                  ", int[] codes, float[] scales) -> Tensor";
   m.def(prefill.c_str());
   m.def(step.c_str());
   m.def(packed_step.c_str());
@@ -124,29 +136,31 @@ TORCH_LIBRARY_IMPL(fmmformer, Autograd, m) {
   m.impl("fmm_attention_step_packed", torch::autograd::autogradNotImplementedFallback());
 }
 // Shapes only: prefill and step as a compiler sees them.
-Tensor step_shapes(const Tensor& q, const Tensor&, const Tensor& v, const OptionalTensor&, const OptionalTensor&,
-                   const OptionalTensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                   const Tensor&, at::IntArrayRef, at::ArrayRef<double>) {
+Tensor step_shapes(const Tensor& q, const Tensor&, const Tensor& v, const OptionalTensor&,
+                   const OptionalTensor&, const OptionalTensor&, const Tensor&, const Tensor&,
+                   const Tensor&, const Tensor&, const Tensor&, const Tensor&, at::IntArrayRef,
+                   at::ArrayRef<double>) {
   return at::empty_symint({q.sym_size(0), q.sym_size(1), v.sym_size(2)}, q.options());
 }
 TORCH_LIBRARY_IMPL(fmmformer, Meta, m) { m.impl("fmm_attention_step_packed", &step_shapes); }
 
 }  // namespace
 
-Tensor fmm_attention_step(const AttentionInputs& token, FmmState& state, const BlendWeights& weights,
-                          const FmmOptions& options) {
+Tensor fmm_attention_step(const AttentionInputs& token, FmmState& state,
+                          const BlendWeights& weights, const FmmOptions& options) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("fmmformer::fmm_attention_step_packed", "")
                              .typed<StepSignature>();
   check_causal("fmm_attention_step", options);
   TORCH_CHECK_VALUE(options.normaliser != Normaliser::kInvSqrtLength,
-                    "fmm_attention_step: normaliser is inv_sqrt_length, but a step has no length to divide by; use "
+                    "fmm_attention_step: normaliser is inv_sqrt_length, but a step has no length "
+                    "to divide by; use "
                     "row_sum or none");
   const at::NoGradGuard no_gradient;
   const PackedOptions packed = pack_options(options);
-  return op.call(token.q, token.k, token.v, weights.near_weight, weights.far_weight, token.token_mask, state.keys,
-                 state.values, state.live, state.far_sums, state.far_key_sums, state.position, packed.codes,
-                 packed.scales);
+  return op.call(token.q, token.k, token.v, weights.near_weight, weights.far_weight,
+                 token.token_mask, state.keys, state.values, state.live, state.far_sums,
+                 state.far_key_sums, state.position, packed.codes, packed.scales);
 }
 
 }  // namespace fmmformer

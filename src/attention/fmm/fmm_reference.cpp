@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The definition of FMM attention, as literally as torch can say it. Slow on purpose: read it beside the header.
+// The definition of FMM attention, as literally as torch can say it. Slow on purpose: read it
+// beside the header.
 #include "fmmformer/attention/fmm_reference.h"
 
 #include <ATen/ATen.h>
@@ -18,7 +19,8 @@ using at::Tensor;
 Tensor phi(FeatureMap map, const Tensor& x) {
   const Tensor zero = at::zeros_like(x);
   switch (map) {
-    case FeatureMap::kElu:  // exp(x) below 0, x + 1 above; min keeps the branch that is not taken finite
+    case FeatureMap::kElu:  // exp(x) below 0, x + 1 above; min keeps the branch that is not taken
+                            // finite
       return at::where(x > 0, x + 1, at::minimum(x, zero).exp());
     case FeatureMap::kEluFlip:
       return at::where(x < 0, 1 - x, at::minimum(-x, zero).exp());
@@ -41,7 +43,8 @@ Tensor features(FeatureMap map, bool unit, const Tensor& x) {
   if (!unit) return value;
   const Tensor sum = value.sum(-1, /*keepdim=*/true);
   const Tensor nonzero = sum != 0;
-  return at::where(nonzero, value / at::where(nonzero, sum, at::ones_like(sum)), at::zeros_like(value));
+  return at::where(nonzero, value / at::where(nonzero, sum, at::ones_like(sum)),
+                   at::zeros_like(value));
 }
 
 // Philox4x32-10 (Salmon et al., 2011), one counter at a time.
@@ -61,13 +64,15 @@ Tensor dropout_factors(const Problem& problem, const Tensor& seed_tensor) {
   const double p = problem.options.near_dropout;
   const auto seed = static_cast<uint64_t>(seed_tensor.item<int64_t>());
   const auto dropped_below = static_cast<uint32_t>(p * 4294967296.0);
-  Tensor factors = at::empty({problem.batch, problem.heads, problem.length, problem.length}, at::kDouble);
+  Tensor factors =
+      at::empty({problem.batch, problem.heads, problem.length, problem.length}, at::kDouble);
   double* out = factors.data_ptr<double>();
   for (int64_t bh = 0; bh < problem.batch * problem.heads; ++bh) {
     for (int64_t i = 0; i < problem.length; ++i) {
       for (int64_t j = 0; j < problem.length; ++j) {
-        const auto words = philox({static_cast<uint32_t>(j / 4), static_cast<uint32_t>(i), static_cast<uint32_t>(bh), 0},
-                                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+        const auto words = philox(
+            {static_cast<uint32_t>(j / 4), static_cast<uint32_t>(i), static_cast<uint32_t>(bh), 0},
+            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
         *out++ = words[j % 4] < dropped_below ? 0.0 : 1.0 / (1.0 - p);
       }
     }
@@ -95,7 +100,8 @@ Tensor normaliser(const Problem& problem, FeatureMap map, const Tensor& row_sums
   switch (problem.options.normaliser) {
     case Normaliser::kRowSum:
       if (!is_signed(map)) return row_sums + eps;
-      return at::where(row_sums.abs() >= eps, row_sums, at::copysign(at::full_like(row_sums, eps), row_sums.detach()));
+      return at::where(row_sums.abs() >= eps, row_sums,
+                       at::copysign(at::full_like(row_sums, eps), row_sums.detach()));
     case Normaliser::kInvSqrtLength:
       return at::full_like(row_sums, std::sqrt(static_cast<double>(problem.length)));
     case Normaliser::kNone:
@@ -107,7 +113,8 @@ Tensor normaliser(const Problem& problem, FeatureMap map, const Tensor& row_sums
 Tensor far_field(const Problem& problem, FeatureMap map, const Tensor& q, const Tensor& k,
                  const Tensor& v, const Tensor& reached) {
   const bool unit = problem.options.unit_features;
-  const Tensor products = at::matmul(features(map, unit, q), features(map, unit, k).transpose(-1, -2));
+  const Tensor products =
+      at::matmul(features(map, unit, q), features(map, unit, k).transpose(-1, -2));
   const Tensor weights = at::where(reached, products, 0.0);
   const Tensor norm = normaliser(problem, map, weights.sum(-1, true));
   return problem.options.far_scale * at::matmul(weights, v) / norm;
@@ -137,16 +144,20 @@ Tensor fmm_attention_reference(const AttentionInputs& inputs, const BlendWeights
 
   Tensor out = at::zeros_like(v);
   if (options.window) {
-    const Tensor band = at::logical_and(offset >= -options.window->left, offset <= options.window->right);
-    const Tensor near = near_field(problem, q, k, v, at::logical_and(reached, band), inputs.dropout_seed);
+    const Tensor band =
+        at::logical_and(offset >= -options.window->left, offset <= options.window->right);
+    const Tensor near =
+        near_field(problem, q, k, v, at::logical_and(reached, band), inputs.dropout_seed);
     const Tensor weight = weights.near_weight.value_or(at::ones({}, on_device)).to(at::kDouble);
     out = out + weight.expand({problem.heads, problem.value_dim}).unsqueeze(1) * near;
   }
   if (!options.feature_maps.empty()) {
-    const Tensor weight = weights.far_weight.value_or(at::ones({}, on_device)).to(at::kDouble)
+    const Tensor weight = weights.far_weight.value_or(at::ones({}, on_device))
+                              .to(at::kDouble)
                               .expand({problem.feature_maps(), problem.heads, problem.value_dim});
     for (int64_t l = 0; l < problem.feature_maps(); ++l) {
-      out = out + weight.select(0, l).unsqueeze(1) * far_field(problem, options.feature_maps[l], q, k, v, reached);
+      out = out + weight.select(0, l).unsqueeze(1) *
+                      far_field(problem, options.feature_maps[l], q, k, v, reached);
     }
   }
   return at::where(live, out, 0.0).transpose(1, 2);

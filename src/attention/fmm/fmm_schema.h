@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The border between torch's dispatcher and us: how options cross it.
 //
-// Public operators spell every option out (Python users read that schema). The operators behind them, which only we
-// call, take the same options packed into two short lists, so that the nine options are listed once and not five times.
+// Public operators spell every option out (Python users read that schema). The operators behind
+// them, which only we call, take the same options packed into two short lists, so that the nine
+// options are listed once and not five times.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,10 +20,11 @@ inline constexpr const char* kOptionsSchema =
     "*, int[]? window, bool causal, str[] feature_maps, bool unit_features, str normaliser, "
     "float eps, float? near_scale, float far_scale, float near_dropout";
 
-/// The C++ types of kOptionsSchema, in its order. `Ops<SchemaTypes...>` turns one such list into many signatures.
+/// The C++ types of kOptionsSchema, in its order. `Ops<SchemaTypes...>` turns one such list into
+/// many signatures.
 template <template <typename...> typename Ops>
-using WithSchemaTypes = Ops<at::OptionalIntArrayRef, bool, std::vector<std::string>, bool, std::string, double,
-                            std::optional<double>, double, double>;
+using WithSchemaTypes = Ops<at::OptionalIntArrayRef, bool, std::vector<std::string>, bool,
+                            std::string, double, std::optional<double>, double, double>;
 
 FmmOptions options_from_schema(at::OptionalIntArrayRef window, bool causal,
                                const std::vector<std::string>& feature_maps, bool unit_features,
@@ -40,11 +42,12 @@ FmmOptions unpack_options(at::IntArrayRef codes, at::ArrayRef<double> scales);
 
 /// What forward returns: the output and what backward (or decoding) needs beside the inputs.
 struct ForwardResult {
-  at::Tensor out;            // [B, N, H, Dv]
-  at::Tensor log_sum_exp;    // [B, H, N] of the band, accumulation type; empty without a near field
-  at::Tensor normalisers;    // [B, H, r, N]; empty unless they vary by row (row_sum)
-  at::Tensor far_sums;       // [B, H, r, D, Dv]: two-sided, or the state after the last token when asked for
-  at::Tensor far_key_sums;   // [B, H, r, D]
+  at::Tensor out;          // [B, N, H, Dv]
+  at::Tensor log_sum_exp;  // [B, H, N] of the band, accumulation type; empty without a near field
+  at::Tensor normalisers;  // [B, H, r, N]; empty unless they vary by row (row_sum)
+  at::Tensor
+      far_sums;  // [B, H, r, D, Dv]: two-sided, or the state after the last token when asked for
+  at::Tensor far_key_sums;  // [B, H, r, D]
 };
 
 struct Gradients {

@@ -18,8 +18,8 @@ constexpr const char* kFormat = "fmmformer.FmmState";
 constexpr const char* kVersion = "1";
 
 constexpr std::pair<at::ScalarType, const char*> kTypeNames[] = {
-    {at::kDouble, "F64"}, {at::kFloat, "F32"}, {at::kHalf, "F16"},
-    {at::kBFloat16, "BF16"}, {at::kLong, "I64"}, {at::kBool, "BOOL"}};
+    {at::kDouble, "F64"},    {at::kFloat, "F32"}, {at::kHalf, "F16"},
+    {at::kBFloat16, "BF16"}, {at::kLong, "I64"},  {at::kBool, "BOOL"}};
 
 std::string type_name(at::ScalarType type) {
   for (const auto& [known, name] : kTypeNames) {
@@ -32,8 +32,12 @@ std::string type_name(at::ScalarType type) {
 template <typename State>
 auto fields(State& state) {
   return std::array<std::pair<const char*, decltype(&state.keys)>, 6>{
-      {{"keys", &state.keys}, {"values", &state.values}, {"live", &state.live}, {"far_sums", &state.far_sums},
-       {"far_key_sums", &state.far_key_sums}, {"position", &state.position}}};
+      {{"keys", &state.keys},
+       {"values", &state.values},
+       {"live", &state.live},
+       {"far_sums", &state.far_sums},
+       {"far_key_sums", &state.far_key_sums},
+       {"position", &state.position}}};
 }
 
 Tensor tensor_from_file(const std::string& path, const SafeTensorsFile& file, const char* name) {
@@ -47,25 +51,29 @@ Tensor tensor_from_file(const std::string& path, const SafeTensorsFile& file, co
     std::copy(stored->data.begin(), stored->data.end(), static_cast<std::byte*>(tensor.data_ptr()));
     return tensor;
   }
-  TORCH_CHECK_VALUE(false, "FmmState.load: ", path, ": tensor '", name, "' has type ", stored->dtype,
-                    ", which no FmmState has; save the state anew");
+  TORCH_CHECK_VALUE(false, "FmmState.load: ", path, ": tensor '", name, "' has type ",
+                    stored->dtype, ", which no FmmState has; save the state anew");
 }
 
 // The tensors of a state must fit each other, or a step would read beyond them.
 void check_loaded(const std::string& path, const FmmState& state) {
   const auto fits = [&](bool condition) {
-    TORCH_CHECK_VALUE(condition, "FmmState.load: the tensors in ", path,
-                      " do not fit each other; the file is damaged or was made by hand; save the state anew");
+    TORCH_CHECK_VALUE(
+        condition, "FmmState.load: the tensors in ", path,
+        " do not fit each other; the file is damaged or was made by hand; save the state anew");
   };
-  fits(state.keys.dim() == 4 && state.values.dim() == 4 && state.live.dim() == 2 && state.far_sums.dim() == 5 &&
-       state.far_key_sums.dim() == 4 && state.position.numel() == 1);
+  fits(state.keys.dim() == 4 && state.values.dim() == 4 && state.live.dim() == 2 &&
+       state.far_sums.dim() == 5 && state.far_key_sums.dim() == 4 && state.position.numel() == 1);
   fits(state.values.sizes().slice(0, 3) == state.keys.sizes().slice(0, 3) &&
        state.live.sizes() == state.keys.sizes().slice(0, 2));
   fits(state.far_key_sums.sizes() == state.far_sums.sizes().slice(0, 4) &&
-       state.far_sums.size(0) == state.keys.size(0) && state.far_sums.size(1) == state.keys.size(2) &&
-       state.far_sums.size(3) == state.keys.size(3) && state.far_sums.size(4) == state.values.size(3));
+       state.far_sums.size(0) == state.keys.size(0) &&
+       state.far_sums.size(1) == state.keys.size(2) &&
+       state.far_sums.size(3) == state.keys.size(3) &&
+       state.far_sums.size(4) == state.values.size(3));
   fits(state.live.scalar_type() == at::kBool && state.position.scalar_type() == at::kLong &&
-       state.values.scalar_type() == state.keys.scalar_type() && at::isFloatingType(state.keys.scalar_type()));
+       state.values.scalar_type() == state.keys.scalar_type() &&
+       at::isFloatingType(state.keys.scalar_type()));
   const at::ScalarType sums = state.keys.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   fits(state.far_sums.scalar_type() == sums && state.far_key_sums.scalar_type() == sums);
   fits(state.position.item<int64_t>() >= 0);
@@ -90,8 +98,10 @@ void FmmState::save(const std::string& path) const {
   std::vector<std::pair<std::string, SafeTensorView>> views;
   for (const auto& [name, tensor] : fields(*this)) {
     const Tensor& bytes = on_host.emplace_back(tensor->to(at::kCPU).contiguous());
-    views.emplace_back(name, SafeTensorView{type_name(bytes.scalar_type()), bytes.sizes().vec(),
-                                            {static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()}});
+    views.emplace_back(name, SafeTensorView{type_name(bytes.scalar_type()),
+                                            bytes.sizes().vec(),
+                                            {static_cast<const std::byte*>(bytes.const_data_ptr()),
+                                             bytes.nbytes()}});
   }
   write_safetensors(path, views, {{"format", kFormat}, {"version", kVersion}});
 }
@@ -101,11 +111,13 @@ FmmState FmmState::load(const std::string& path) {
   try {
     const SafeTensorsFile file = read_safetensors(path);
     const auto format = file.metadata.find("format");
-    TORCH_CHECK_VALUE(format != file.metadata.end() && format->second == kFormat, "FmmState.load: ", path,
-                      " is a safetensors file, but no saved FmmState; give a file that FmmState.save wrote");
+    TORCH_CHECK_VALUE(
+        format != file.metadata.end() && format->second == kFormat, "FmmState.load: ", path,
+        " is a safetensors file, but no saved FmmState; give a file that FmmState.save wrote");
     const auto version = file.metadata.find("version");
-    TORCH_CHECK_VALUE(version != file.metadata.end() && version->second == kVersion, "FmmState.load: ", path,
-                      " is of another version (known: ", kVersion, "); save the state anew or update fmmformer");
+    TORCH_CHECK_VALUE(version != file.metadata.end() && version->second == kVersion,
+                      "FmmState.load: ", path, " is of another version (known: ", kVersion,
+                      "); save the state anew or update fmmformer");
     for (auto& [name, tensor] : fields(state)) *tensor = tensor_from_file(path, file, name);
   } catch (const std::invalid_argument& error) {
     TORCH_CHECK_VALUE(false, "FmmState.load: ", error.what());
@@ -118,7 +130,8 @@ namespace {
 
 void save_op(const std::string& path, at::TensorList tensors) {
   FmmState state;
-  TORCH_CHECK_VALUE(tensors.size() == 6, "fmm_state_save: got ", tensors.size(), " tensors; allowed are the six of an FmmState");
+  TORCH_CHECK_VALUE(tensors.size() == 6, "fmm_state_save: got ", tensors.size(),
+                    " tensors; allowed are the six of an FmmState");
   size_t index = 0;
   for (auto& [name, tensor] : fields(state)) *tensor = tensors[index++];
   state.save(path);

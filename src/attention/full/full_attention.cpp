@@ -10,21 +10,25 @@ namespace fmmformer {
 
 at::Tensor full_attention(const AttentionInputs& inputs, const FullAttentionOptions& options) {
   checked_problem("full_attention", inputs, {}, {.near_scale = options.scale});
-  at::Tensor q = inputs.q.transpose(1, 2), k = inputs.k.transpose(1, 2), v = inputs.v.transpose(1, 2);
+  at::Tensor q = inputs.q.transpose(1, 2), k = inputs.k.transpose(1, 2),
+             v = inputs.v.transpose(1, 2);
   std::optional<at::Tensor> visible;
   at::Tensor live;
   if (inputs.token_mask) {
     live = inputs.token_mask->unsqueeze(1).unsqueeze(-1);  // [B, 1, N, 1]
-    // What dead tokens hold must not matter, NaN included: torch's mask alone would let NaN through.
+    // What dead tokens hold must not matter, NaN included: torch's mask alone would let NaN
+    // through.
     q = at::where(live, q, 0.0), k = at::where(live, k, 0.0), v = at::where(live, v, 0.0);
     const int64_t length = inputs.q.size(1);
     visible = live.transpose(-1, -2).expand({-1, 1, length, length});
-    if (options.causal) visible = at::logical_and(*visible, at::ones({length, length}, live.options()).tril());
+    if (options.causal)
+      visible = at::logical_and(*visible, at::ones({length, length}, live.options()).tril());
     // A dead query must see some key, or its softmax is NaN; its output is zeroed below.
     visible = at::logical_or(*visible, at::logical_not(live));
   }
   const bool causal = options.causal && !visible;
-  at::Tensor out = at::scaled_dot_product_attention(q, k, v, visible, options.dropout, causal, options.scale);
+  at::Tensor out =
+      at::scaled_dot_product_attention(q, k, v, visible, options.dropout, causal, options.scale);
   if (live.defined()) out = at::where(live, out, 0.0);
   return out.transpose(1, 2);
 }
@@ -40,7 +44,8 @@ at::Tensor full_attention_op(const at::Tensor& q, const at::Tensor& k, const at:
 
 TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
   m.def(
-      "full_attention(Tensor q, Tensor k, Tensor v, Tensor? token_mask, *, bool causal, float? scale, "
+      "full_attention(Tensor q, Tensor k, Tensor v, Tensor? token_mask, *, bool causal, float? "
+      "scale, "
       "float dropout) -> Tensor",
       &full_attention_op);
 }

@@ -9,8 +9,9 @@
 
 namespace fmmformer::cpu {
 
-/// Scratch memory of one thread: take() hands out 64-byte aligned arrays, reset() takes them all back and keeps the
-/// memory, so that the many small tasks of one call do not each fault in fresh pages.
+/// Scratch memory of one thread: take() hands out 64-byte aligned arrays, reset() takes them all
+/// back and keeps the memory, so that the many small tasks of one call do not each fault in fresh
+/// pages.
 class Arena {
  public:
   Arena() = default;
@@ -24,7 +25,8 @@ class Arena {
   T* take(int64_t count) {
     // One cache line beyond the end: kernels may read (never use) one vector past a row.
     const size_t bytes = (static_cast<size_t>(count) * sizeof(T) + 127) / 64 * 64;
-    while (current_ < blocks_.size() && blocks_[current_].used + bytes > blocks_[current_].size) ++current_;
+    while (current_ < blocks_.size() && blocks_[current_].used + bytes > blocks_[current_].size)
+      ++current_;
     if (current_ == blocks_.size()) add_block(bytes);
     Block& block = blocks_[current_];
     std::byte* result = block.data + block.used;

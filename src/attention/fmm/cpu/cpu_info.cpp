@@ -18,7 +18,8 @@ int64_t targets_to_disable(std::string_view name) {
   if (name == "avx2") return HWY_AVX3 | HWY_AVX3_DL;
   if (name == "sse4") return HWY_AVX3 | HWY_AVX3_DL | HWY_AVX2;
 #endif
-  TORCH_WARN("FMMFORMER_ISA is '", name, "'; allowed: avx512, avx2, sse4 (x86 only). Using the best one.");
+  TORCH_WARN("FMMFORMER_ISA is '", name,
+             "'; allowed: avx512, avx2, sse4 (x86 only). Using the best one.");
   return 0;
 }
 
@@ -30,7 +31,9 @@ const bool kForced = [] {
   return true;
 }();
 
-TORCH_LIBRARY_FRAGMENT(fmmformer, m) { m.def("_active_instruction_set() -> str", &active_instruction_set); }
+TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
+  m.def("_active_instruction_set() -> str", &active_instruction_set);
+}
 
 }  // namespace
 
@@ -39,7 +42,8 @@ std::string active_instruction_set() {
   return "scalar";
 #else
   const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
-  const std::string_view name = hwy::TargetName(usable & -usable);  // the lowest bit is the best target
+  const std::string_view name =
+      hwy::TargetName(usable & -usable);  // the lowest bit is the best target
   return name == "AVX3" ? "AVX-512" : std::string(name);
 #endif
 }

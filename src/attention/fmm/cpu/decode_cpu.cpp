@@ -19,7 +19,8 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// Where a (batch entry, head)'s part of the state lies. Scalar: the type of q, k, v; Real: that of the sums.
+// Where a (batch entry, head)'s part of the state lies. Scalar: the type of q, k, v; Real: that of
+// the sums.
 template <typename Scalar, typename Real>
 struct HeadState {
   Scalar *keys, *values;  // slots of this head, `slot_stride` and `value_slot_stride` apart
@@ -29,9 +30,10 @@ struct HeadState {
 };
 
 template <typename Scalar, typename Real>
-void add_near(const Problem& problem, const HeadState<Scalar, Real>& state, const Real* q, const Real* k,
-              const Real* v, const Real* weight, Real* out) {
-  const int64_t left = problem.options.window->left, dim = problem.head_dim, value_dim = problem.value_dim;
+void add_near(const Problem& problem, const HeadState<Scalar, Real>& state, const Real* q,
+              const Real* k, const Real* v, const Real* weight, Real* out) {
+  const int64_t left = problem.options.window->left, dim = problem.head_dim,
+                value_dim = problem.value_dim;
   const Real scale = static_cast<Real>(*problem.options.near_scale);
   std::vector<Real> scores(left + 1, Real(0));
   Real peak = -std::numeric_limits<Real>::infinity();
@@ -51,14 +53,17 @@ void add_near(const Problem& problem, const HeadState<Scalar, Real>& state, cons
     const Real probability = std::exp(scores[s] - peak);
     total += probability;
     for (int64_t e = 0; e < value_dim; ++e) {
-      sum[e] += probability * (s < left ? static_cast<Real>(state.values[s * state.value_slot_stride + e]) : v[e]);
+      sum[e] +=
+          probability *
+          (s < left ? static_cast<Real>(state.values[s * state.value_slot_stride + e]) : v[e]);
     }
   }
   for (int64_t e = 0; e < value_dim; ++e) out[e] += weight[e] * sum[e] / total;
 }
 
 template <typename Real>
-std::vector<Real> features_of(const FmmOptions& options, FeatureMap map, const Real* x, int64_t dim) {
+std::vector<Real> features_of(const FmmOptions& options, FeatureMap map, const Real* x,
+                              int64_t dim) {
   std::vector<Real> features(dim);
   Real sum = 0;
   for (int64_t c = 0; c < dim; ++c) sum += features[c] = feature_of(map, x[c]);
@@ -78,8 +83,8 @@ Real normaliser_of(const FmmOptions& options, FeatureMap map, Real row_sum) {
 
 // Adds the token to one map's sums, then reads the query's far field from them.
 template <typename Real>
-void add_far(const Problem& problem, FeatureMap map, Real* sums, Real* key_sums, const Real* q, const Real* k,
-             const Real* v, const Real* weight, Real* out) {
+void add_far(const Problem& problem, FeatureMap map, Real* sums, Real* key_sums, const Real* q,
+             const Real* k, const Real* v, const Real* weight, Real* out) {
   const int64_t dim = problem.head_dim, value_dim = problem.value_dim;
   const std::vector<Real> q_features = features_of(problem.options, map, q, dim);
   const std::vector<Real> k_features = features_of(problem.options, map, k, dim);
@@ -93,44 +98,61 @@ void add_far(const Problem& problem, FeatureMap map, Real* sums, Real* key_sums,
       numerator[e] += q_features[c] * sums[e];
     }
   }
-  const Real factor = static_cast<Real>(problem.options.far_scale) / normaliser_of(problem.options, map, row_sum);
+  const Real factor =
+      static_cast<Real>(problem.options.far_scale) / normaliser_of(problem.options, map, row_sum);
   for (int64_t e = 0; e < value_dim; ++e) out[e] += weight[e] * factor * numerator[e];
 }
 
 void check_state(const Problem& problem, const Tensor& q, const FmmState& state) {
   const int64_t left = problem.options.window ? problem.options.window->left : 0;
   const at::ScalarType sums = accumulation_type(q.scalar_type());
-  const std::vector<std::pair<const char*, std::pair<const Tensor*, std::pair<std::vector<int64_t>, at::ScalarType>>>> wanted = {
-      {"keys", {&state.keys, {{problem.batch, left, problem.heads, problem.head_dim}, q.scalar_type()}}},
-      {"values", {&state.values, {{problem.batch, left, problem.heads, problem.value_dim}, q.scalar_type()}}},
-      {"live", {&state.live, {{problem.batch, left}, at::kBool}}},
-      {"far_sums", {&state.far_sums,
-                    {{problem.batch, problem.heads, problem.feature_maps(), problem.head_dim, problem.value_dim}, sums}}},
-      {"far_key_sums", {&state.far_key_sums, {{problem.batch, problem.heads, problem.feature_maps(), problem.head_dim}, sums}}},
-      {"position", {&state.position, {{1}, at::kLong}}}};
+  const std::vector<std::pair<
+      const char*, std::pair<const Tensor*, std::pair<std::vector<int64_t>, at::ScalarType>>>>
+      wanted = {
+          {"keys",
+           {&state.keys,
+            {{problem.batch, left, problem.heads, problem.head_dim}, q.scalar_type()}}},
+          {"values",
+           {&state.values,
+            {{problem.batch, left, problem.heads, problem.value_dim}, q.scalar_type()}}},
+          {"live", {&state.live, {{problem.batch, left}, at::kBool}}},
+          {"far_sums",
+           {&state.far_sums,
+            {{problem.batch, problem.heads, problem.feature_maps(), problem.head_dim,
+              problem.value_dim},
+             sums}}},
+          {"far_key_sums",
+           {&state.far_key_sums,
+            {{problem.batch, problem.heads, problem.feature_maps(), problem.head_dim}, sums}}},
+          {"position", {&state.position, {{1}, at::kLong}}}};
   for (const auto& [name, entry] : wanted) {
     const Tensor& tensor = *entry.first;
     const auto& [shape, type] = entry.second;
     TORCH_CHECK_VALUE(tensor.sizes() == at::IntArrayRef(shape) && tensor.scalar_type() == type,
-                      "fmm_attention_step: the state's ", name, " has shape ", tensor.sizes(), " and type ",
-                      tensor.scalar_type(), "; this call needs ", at::IntArrayRef(shape), " and ", type,
+                      "fmm_attention_step: the state's ", name, " has shape ", tensor.sizes(),
+                      " and type ", tensor.scalar_type(), "; this call needs ",
+                      at::IntArrayRef(shape), " and ", type,
                       "; give the state that prefill made with the same options and types");
-    TORCH_CHECK_VALUE(tensor.is_contiguous() && tensor.device() == q.device(), "fmm_attention_step: the state's ", name,
-                      " must be contiguous and on ", q.device(), "; use state.to() or clone()");
+    TORCH_CHECK_VALUE(tensor.is_contiguous() && tensor.device() == q.device(),
+                      "fmm_attention_step: the state's ", name, " must be contiguous and on ",
+                      q.device(), "; use state.to() or clone()");
   }
 }
 
 template <typename Scalar, typename Real>
-void step(const Problem& problem, const AttentionInputs& token, FmmState& state, const BlendWeights& weights,
-          Tensor& out) {
+void step(const Problem& problem, const AttentionInputs& token, FmmState& state,
+          const BlendWeights& weights, Tensor& out) {
   const FmmOptions& options = problem.options;
   const int64_t heads = problem.heads, dim = problem.head_dim, value_dim = problem.value_dim;
   const int64_t left = options.window ? options.window->left : 0;
   const int64_t maps = problem.feature_maps(), position = state.position.item<int64_t>();
   const int64_t slot = left > 0 ? position % left : 0;
-  const Tensor near_weight = expanded_weight(weights.near_weight, {heads, value_dim}, accumulation_type(token.q.scalar_type()), at::kCPU);
-  const Tensor far_weight = expanded_weight(weights.far_weight, {maps, heads, value_dim}, accumulation_type(token.q.scalar_type()), at::kCPU);
-  const Tensor q = token.q.to(near_weight.scalar_type()).contiguous(), k = token.k.to(near_weight.scalar_type()).contiguous();
+  const Tensor near_weight = expanded_weight(weights.near_weight, {heads, value_dim},
+                                             accumulation_type(token.q.scalar_type()), at::kCPU);
+  const Tensor far_weight = expanded_weight(weights.far_weight, {maps, heads, value_dim},
+                                            accumulation_type(token.q.scalar_type()), at::kCPU);
+  const Tensor q = token.q.to(near_weight.scalar_type()).contiguous(),
+               k = token.k.to(near_weight.scalar_type()).contiguous();
   const Tensor v = token.v.to(near_weight.scalar_type()).contiguous();
   const Tensor mask = token.token_mask ? token.token_mask->contiguous() : Tensor();
   cpu::parallel_tasks(problem.batch * heads, [&](int64_t pair, cpu::Arena&) {
@@ -140,17 +162,22 @@ void step(const Problem& problem, const AttentionInputs& token, FmmState& state,
       const Real* query = q.const_data_ptr<Real>() + pair * dim;
       const Real* key = k.const_data_ptr<Real>() + pair * dim;
       const Real* value = v.const_data_ptr<Real>() + pair * value_dim;
-      const HeadState<Scalar, Real> head{state.keys.data_ptr<Scalar>() + (b * left * heads + h) * dim,
-                                         state.values.data_ptr<Scalar>() + (b * left * heads + h) * value_dim,
-                                         heads * dim, heads * value_dim, state.live.const_data_ptr<bool>() + b * left,
-                                         state.far_sums.data_ptr<Real>() + pair * maps * dim * value_dim,
-                                         state.far_key_sums.data_ptr<Real>() + pair * maps * dim};
+      const HeadState<Scalar, Real> head{
+          state.keys.data_ptr<Scalar>() + (b * left * heads + h) * dim,
+          state.values.data_ptr<Scalar>() + (b * left * heads + h) * value_dim,
+          heads * dim,
+          heads * value_dim,
+          state.live.const_data_ptr<bool>() + b * left,
+          state.far_sums.data_ptr<Real>() + pair * maps * dim * value_dim,
+          state.far_key_sums.data_ptr<Real>() + pair * maps * dim};
       if (options.window) {
-        add_near(problem, head, query, key, value, near_weight.const_data_ptr<Real>() + h * value_dim, result.data());
+        add_near(problem, head, query, key, value,
+                 near_weight.const_data_ptr<Real>() + h * value_dim, result.data());
       }
       for (int64_t l = 0; l < maps; ++l) {
-        add_far(problem, options.feature_maps[l], head.sums + l * dim * value_dim, head.key_sums + l * dim, query, key,
-                value, far_weight.const_data_ptr<Real>() + (l * heads + h) * value_dim, result.data());
+        add_far(problem, options.feature_maps[l], head.sums + l * dim * value_dim,
+                head.key_sums + l * dim, query, key, value,
+                far_weight.const_data_ptr<Real>() + (l * heads + h) * value_dim, result.data());
       }
       if (left > 0) {  // the oldest key has just been seen for the last time
         std::copy_n(key, dim, head.keys + slot * head.slot_stride);
@@ -160,37 +187,53 @@ void step(const Problem& problem, const AttentionInputs& token, FmmState& state,
     std::copy_n(result.data(), value_dim, out.data_ptr<Scalar>() + pair * value_dim);
   });
   if (left > 0) {
-    mask.defined() ? state.live.select(1, slot).copy_(mask) : state.live.select(1, slot).fill_(true);
+    mask.defined() ? state.live.select(1, slot).copy_(mask)
+                   : state.live.select(1, slot).fill_(true);
   }
   state.position.add_(1);
 }
 
-Tensor step_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
-                const OptionalTensor& far_weight, const OptionalTensor& token_mask, const Tensor& keys,
-                const Tensor& values, const Tensor& live, const Tensor& far_sums, const Tensor& far_key_sums,
+Tensor step_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
+                const OptionalTensor& near_weight, const OptionalTensor& far_weight,
+                const OptionalTensor& token_mask, const Tensor& keys, const Tensor& values,
+                const Tensor& live, const Tensor& far_sums, const Tensor& far_key_sums,
                 const Tensor& position, at::IntArrayRef codes, at::ArrayRef<double> scales) {
-  TORCH_CHECK_VALUE(q.dim() == 3 && k.dim() == 3 && v.dim() == 3, "fmm_attention_step: q, k, v have ", q.dim(), ", ",
-                    k.dim(), ", ", v.dim(), " dimensions; allowed is 3, [batch, heads, dim]: one token");
-  TORCH_CHECK_VALUE(!token_mask || (token_mask->dim() == 1), "fmm_attention_step: token_mask has shape ",
-                    token_mask->sizes(), "; allowed is [batch]");
+  TORCH_CHECK_VALUE(q.dim() == 3 && k.dim() == 3 && v.dim() == 3,
+                    "fmm_attention_step: q, k, v have ", q.dim(), ", ", k.dim(), ", ", v.dim(),
+                    " dimensions; allowed is 3, [batch, heads, dim]: one token");
+  TORCH_CHECK_VALUE(!token_mask || (token_mask->dim() == 1),
+                    "fmm_attention_step: token_mask has shape ", token_mask->sizes(),
+                    "; allowed is [batch]");
   const auto as_sequence = [](const Tensor& x) { return x.unsqueeze(1); };
   FmmOptions options = unpack_options(codes, scales);
   options.near_dropout = 0.0;
   const int64_t left = options.window ? options.window->left : 0;
   const AttentionInputs token{.q = q, .k = k, .v = v, .token_mask = token_mask};
-  const AttentionInputs sequence{.q = as_sequence(q), .k = as_sequence(k), .v = as_sequence(v),
-                                 .token_mask = token_mask ? OptionalTensor(as_sequence(*token_mask)) : std::nullopt};
+  const AttentionInputs sequence{
+      .q = as_sequence(q),
+      .k = as_sequence(k),
+      .v = as_sequence(v),
+      .token_mask = token_mask ? OptionalTensor(as_sequence(*token_mask)) : std::nullopt};
   const BlendWeights weights{near_weight, far_weight};
   Problem problem = checked_problem("fmm_attention_step", sequence, weights, options);
-  if (options.window) problem.options.window->left = left;  // not cut to this length of 1: the state holds the past
+  if (options.window)
+    problem.options.window->left = left;  // not cut to this length of 1: the state holds the past
   FmmState state{keys, values, live, far_sums, far_key_sums, position};
   check_state(problem, q, state);
   Tensor out = at::empty({problem.batch, problem.heads, problem.value_dim}, q.options());
   switch (q.scalar_type()) {
-    case at::kDouble: step<double, double>(problem, token, state, weights, out); break;
-    case at::kFloat: step<float, float>(problem, token, state, weights, out); break;
-    case at::kBFloat16: step<at::BFloat16, float>(problem, token, state, weights, out); break;
-    default: step<at::Half, float>(problem, token, state, weights, out); break;
+    case at::kDouble:
+      step<double, double>(problem, token, state, weights, out);
+      break;
+    case at::kFloat:
+      step<float, float>(problem, token, state, weights, out);
+      break;
+    case at::kBFloat16:
+      step<at::BFloat16, float>(problem, token, state, weights, out);
+      break;
+    default:
+      step<at::Half, float>(problem, token, state, weights, out);
+      break;
   }
   return out;
 }

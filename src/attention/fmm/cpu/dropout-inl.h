@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Near-field dropout factors (0 or 1 / (1 - p)) for tiles of the band, many Philox counters at a time; philox.h says
-// which word belongs to which probability.
+// Near-field dropout factors (0 or 1 / (1 - p)) for tiles of the band, many Philox counters at a
+// time; philox.h says which word belongs to which probability.
 #if defined(FMMFORMER_DROPOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FMMFORMER_DROPOUT_INL_H_
 #undef FMMFORMER_DROPOUT_INL_H_
@@ -22,7 +22,8 @@ struct Dropout {
 };
 
 template <class D>
-HWY_INLINE void multiply_wide(D d, hn::Vec<D> a, uint32_t factor, hn::Vec<D>& low, hn::Vec<D>& high) {
+HWY_INLINE void multiply_wide(D d, hn::Vec<D> a, uint32_t factor, hn::Vec<D>& low,
+                              hn::Vec<D>& high) {
   const hn::RepartitionToWide<D> wide;
   const auto b = hn::Set(d, factor);
   const auto even = hn::MulEven(a, b);
@@ -33,8 +34,9 @@ HWY_INLINE void multiply_wide(D d, hn::Vec<D> a, uint32_t factor, hn::Vec<D>& lo
 
 // The four words of the blocks with counters (group, query, head, 0).
 template <class D>
-HWY_INLINE void philox_blocks(D d, const Dropout& dropout, hn::Vec<D> group, hn::Vec<D> query, uint32_t* words0,
-                              uint32_t* words1, uint32_t* words2, uint32_t* words3, bool interleaved) {
+HWY_INLINE void philox_blocks(D d, const Dropout& dropout, hn::Vec<D> group, hn::Vec<D> query,
+                              uint32_t* words0, uint32_t* words1, uint32_t* words2,
+                              uint32_t* words3, bool interleaved) {
   auto c0 = group, c1 = query, c2 = hn::Set(d, dropout.head), c3 = hn::Zero(d);
   auto key0 = static_cast<uint32_t>(dropout.seed), key1 = static_cast<uint32_t>(dropout.seed >> 32);
   for (int round = 0; round < kPhiloxRounds; ++round) {
@@ -49,46 +51,50 @@ HWY_INLINE void philox_blocks(D d, const Dropout& dropout, hn::Vec<D> group, hn:
   if (interleaved) {
     hn::StoreInterleaved4(c0, c1, c2, c3, d, words0);
   } else {
-    hn::StoreU(c0, d, words0), hn::StoreU(c1, d, words1), hn::StoreU(c2, d, words2), hn::StoreU(c3, d, words3);
+    hn::StoreU(c0, d, words0), hn::StoreU(c1, d, words1), hn::StoreU(c2, d, words2),
+        hn::StoreU(c3, d, words3);
   }
 }
 
 template <typename Real>
-HWY_INLINE void factors_from_words(const Dropout& dropout, const uint32_t* words, int64_t count, Real* factors) {
+HWY_INLINE void factors_from_words(const Dropout& dropout, const uint32_t* words, int64_t count,
+                                   Real* factors) {
   const uint32_t threshold = dropout_threshold(dropout.probability);
   const auto kept = static_cast<Real>(1.0 / (1.0 - dropout.probability));
   for (int64_t c = 0; c < count; ++c) factors[c] = words[c] < threshold ? Real(0) : kept;
 }
 
-inline constexpr int64_t kDropoutColumns = 192;  // at most this many columns at a time; see kNearBlock
+inline constexpr int64_t kDropoutColumns =
+    192;  // at most this many columns at a time; see kNearBlock
 
 /// factors[c] of (query, first_key + c), c < count: one row of a tile whose rows are queries.
 template <typename Real>
-HWY_NOINLINE void dropout_for_query(const Dropout& dropout, int64_t query, int64_t first_key, int64_t count,
-                                    Real* factors) {
+HWY_NOINLINE void dropout_for_query(const Dropout& dropout, int64_t query, int64_t first_key,
+                                    int64_t count, Real* factors) {
   const hn::ScalableTag<uint32_t> d;
   constexpr int64_t kLanes = hn::MaxLanes(d);
   HWY_ALIGN uint32_t words[kDropoutColumns + 8 * kLanes];
   const int64_t first_group = first_key >> 2, groups = ((first_key + count + 3) >> 2) - first_group;
   for (int64_t g = 0; g < groups; g += kLanes) {
     philox_blocks(d, dropout, hn::Iota(d, static_cast<uint32_t>(first_group + g)),
-                  hn::Set(d, static_cast<uint32_t>(query)), words + 4 * g, nullptr, nullptr, nullptr, true);
+                  hn::Set(d, static_cast<uint32_t>(query)), words + 4 * g, nullptr, nullptr,
+                  nullptr, true);
   }
   factors_from_words(dropout, words + (first_key - 4 * first_group), count, factors);
 }
 
-/// factors[r][c] of (first_query + c, first_key + r), r < 4, c < count: four rows of a tile whose rows are keys;
-/// first_key is a multiple of 4.
+/// factors[r][c] of (first_query + c, first_key + r), r < 4, c < count: four rows of a tile whose
+/// rows are keys; first_key is a multiple of 4.
 template <typename Real>
-HWY_NOINLINE void dropout_for_keys(const Dropout& dropout, int64_t first_key, int64_t first_query, int64_t count,
-                                   Real* factors, int64_t stride) {
+HWY_NOINLINE void dropout_for_keys(const Dropout& dropout, int64_t first_key, int64_t first_query,
+                                   int64_t count, Real* factors, int64_t stride) {
   const hn::ScalableTag<uint32_t> d;
   constexpr int64_t kLanes = hn::MaxLanes(d);
   HWY_ALIGN uint32_t words[4][kDropoutColumns + kLanes];
   for (int64_t c = 0; c < count; c += kLanes) {
     philox_blocks(d, dropout, hn::Set(d, static_cast<uint32_t>(first_key >> 2)),
-                  hn::Iota(d, static_cast<uint32_t>(first_query + c)), words[0] + c, words[1] + c, words[2] + c,
-                  words[3] + c, false);
+                  hn::Iota(d, static_cast<uint32_t>(first_query + c)), words[0] + c, words[1] + c,
+                  words[2] + c, words[3] + c, false);
   }
   for (int r = 0; r < 4; ++r) factors_from_words(dropout, words[r], count, factors + r * stride);
 }

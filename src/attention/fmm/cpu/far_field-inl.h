@@ -19,8 +19,9 @@ HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// A run of neighbouring feature columns that share one set of per-channel weights. Weights that are uniform over
-/// channels are folded into the query rows instead, and all maps are one group: one product does them all.
+/// A run of neighbouring feature columns that share one set of per-channel weights. Weights that
+/// are uniform over channels are folded into the query rows instead, and all maps are one group:
+/// one product does them all.
 template <typename Real>
 struct MapGroup {
   int64_t begin, width;  // feature columns
@@ -41,7 +42,8 @@ HWY_INLINE MapGroup<Real> group_of(const SweepArgs<Real>& args, int64_t head, in
 
 /// to[i] = weight * from[i], channel by channel.
 template <typename Real>
-HWY_INLINE void weigh_rows(int64_t count, int64_t value_dim, const Real* weight, const Real* from, Real* to) {
+HWY_INLINE void weigh_rows(int64_t count, int64_t value_dim, const Real* weight, const Real* from,
+                           Real* to) {
   const int64_t stride = padded(value_dim);
   for (int64_t i = 0; i < count; ++i, from += stride, to += stride) {
     for (int64_t e = 0; e < value_dim; ++e) to[e] = weight[e] * from[e];
@@ -55,7 +57,8 @@ HWY_INLINE Real* normalisers_of(const SweepArgs<Real>& args, const Rows& rows, i
 }
 template <typename Real>
 HWY_INLINE Real* dots_of(const SweepArgs<Real>& args, const Rows& rows, int map) {
-  return args.row_dots + ((rows.batch * args.heads + rows.head) * (args.maps + 1) + map) * args.length;
+  return args.row_dots +
+         ((rows.batch * args.heads + rows.head) * (args.maps + 1) + map) * args.length;
 }
 
 template <typename Real>
@@ -65,7 +68,8 @@ HWY_INLINE bool has_row_sums(const SweepArgs<Real>& args) {
 
 template <typename Real>
 HWY_INLINE Real constant_normaliser(const SweepArgs<Real>& args) {
-  return args.normaliser == Normaliser::kInvSqrtLength ? std::sqrt(static_cast<Real>(args.length)) : Real(1);
+  return args.normaliser == Normaliser::kInvSqrtLength ? std::sqrt(static_cast<Real>(args.length))
+                                                       : Real(1);
 }
 
 template <typename Real>
@@ -74,22 +78,27 @@ HWY_INLINE Real normaliser_from_sum(const SweepArgs<Real>& args, int map, Real s
   return std::abs(sum) >= args.eps ? sum : std::copysign(args.eps, sum);
 }
 
-/// Whether the normaliser's gradient flows: not through a constant, not through the guard of a signed map.
+/// Whether the normaliser's gradient flows: not through a constant, not through the guard of a
+/// signed map.
 template <typename Real>
 HWY_INLINE bool normaliser_has_gradient(const SweepArgs<Real>& args, int map, Real normaliser) {
-  return has_row_sums(args) && (!is_signed(args.feature_maps[map]) || std::abs(normaliser) > args.eps);
+  return has_row_sums(args) &&
+         (!is_signed(args.feature_maps[map]) || std::abs(normaliser) > args.eps);
 }
 
-/// What a query row of a map is multiplied by: far_scale / norm, times the weight where that is one number.
+/// What a query row of a map is multiplied by: far_scale / norm, times the weight where that is one
+/// number.
 template <typename Real>
 HWY_INLINE Real query_factor(const SweepArgs<Real>& args, int64_t head, int map, Real normaliser) {
-  const Real weight = args.uniform_weights ? args.far_weight[(map * args.heads + head) * args.value_dim] : Real(1);
+  const Real weight =
+      args.uniform_weights ? args.far_weight[(map * args.heads + head) * args.value_dim] : Real(1);
   return weight * args.far_scale / normaliser;
 }
 
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE void add_to(D d, int64_t count, const T* from, T* to) {
-  for (int64_t c = 0; c < count; c += hn::Lanes(d)) hn::Store(hn::Add(hn::Load(d, to + c), hn::Load(d, from + c)), d, to + c);
+  for (int64_t c = 0; c < count; c += hn::Lanes(d))
+    hn::Store(hn::Add(hn::Load(d, to + c), hn::Load(d, from + c)), d, to + c);
 }
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE void add_scaled_to(D d, int64_t count, T factor, const T* from, T* to) {
@@ -101,26 +110,30 @@ HWY_INLINE void add_scaled_to(D d, int64_t count, T factor, const T* from, T* to
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE T dot_aligned(D d, int64_t count, const T* a, const T* b) {
   auto sum = hn::Zero(d);
-  for (int64_t c = 0; c < count; c += hn::Lanes(d)) sum = hn::MulAdd(hn::Load(d, a + c), hn::Load(d, b + c), sum);
+  for (int64_t c = 0; c < count; c += hn::Lanes(d))
+    sum = hn::MulAdd(hn::Load(d, a + c), hn::Load(d, b + c), sum);
   return sum_of_lanes(d, sum);
 }
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE void scale_by(D d, int64_t count, T factor, const T* from, T* to) {
   const auto scale = hn::Set(d, factor);
-  for (int64_t c = 0; c < count; c += hn::Lanes(d)) hn::Store(hn::Mul(hn::Load(d, from + c), scale), d, to + c);
+  for (int64_t c = 0; c < count; c += hn::Lanes(d))
+    hn::Store(hn::Mul(hn::Load(d, from + c), scale), d, to + c);
 }
 
-/// scaled[i] = query_factor * features[i], from normalisers that forward kept; may be done in place.
+/// scaled[i] = query_factor * features[i], from normalisers that forward kept; may be done in
+/// place.
 template <typename Real>
-HWY_NOINLINE void scale_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
-                                const Real* features, Real* scaled) {
+HWY_NOINLINE void scale_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                                int64_t count, const Real* features, Real* scaled) {
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim);
   for (int64_t i = 0; i < count; ++i) {
     for (int l = 0; l < args.maps; ++l, features += width, scaled += width) {
       Real factor = 0;
       if (rows.live(begin + i)) {
-        const Real norm = has_row_sums(args) ? normalisers_of(args, rows, l)[begin + i] : constant_normaliser(args);
+        const Real norm = has_row_sums(args) ? normalisers_of(args, rows, l)[begin + i]
+                                             : constant_normaliser(args);
         factor = query_factor(args, rows.head, l, norm);
       }
       scale_by(d, width, factor, features, scaled);

@@ -23,7 +23,8 @@ HWY_INLINE bool any_map_needs_exp(const SweepArgs<Real>& args) {
   return false;
 }
 
-// Divides each map's part of a feature row by its sum; the reciprocals (0 for a sum of 0) are kept for backward.
+// Divides each map's part of a feature row by its sum; the reciprocals (0 for a sum of 0) are kept
+// for backward.
 template <typename Real>
 HWY_INLINE void make_unit_features(int maps, int64_t width, Real* row, Real* reciprocals) {
   const hn::ScalableTag<Real> d;
@@ -33,30 +34,33 @@ HWY_INLINE void make_unit_features(int maps, int64_t width, Real* row, Real* rec
     const Real sum = sum_of_lanes(d, sums);
     reciprocals[l] = sum == Real(0) ? Real(0) : Real(1) / sum;
     const auto scale = hn::Set(d, reciprocals[l]);
-    for (int64_t c = 0; c < width; c += hn::Lanes(d)) hn::Store(hn::Mul(hn::Load(d, row + c), scale), d, row + c);
+    for (int64_t c = 0; c < width; c += hn::Lanes(d))
+      hn::Store(hn::Mul(hn::Load(d, row + c), scale), d, row + c);
   }
 }
 
 /// features[i][l * padded(D) + c] = f_l(tile[i])[c]; rows that are not live are zeros.
 /// reciprocals [count][maps] is written where features are unit features.
 template <typename Real>
-HWY_NOINLINE void feature_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
-                               const Real* tile, Real* features, Real* reciprocals) {
+HWY_NOINLINE void feature_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                               int64_t count, const Real* tile, Real* features, Real* reciprocals) {
   const hn::ScalableTag<Real> d;
   const VectorOps<decltype(d)> ops{d};
   constexpr int64_t kLanes = hn::MaxLanes(d);
   const int64_t width = padded(args.head_dim), feature_stride = feature_width(args);
   const bool with_exp = any_map_needs_exp(args);
-  for (int64_t i = 0; i < count; ++i, tile += width, features += feature_stride, reciprocals += args.maps) {
+  for (int64_t i = 0; i < count;
+       ++i, tile += width, features += feature_stride, reciprocals += args.maps) {
     if (!rows.live(begin + i)) {
-      std::memset(features, 0, feature_stride * sizeof(Real));
-      std::memset(reciprocals, 0, args.maps * sizeof(Real));
+      zero_row(features, 0, feature_stride);
+      zero_row(reciprocals, 0, args.maps);
       continue;
     }
     for (int64_t c = 0; c < width; c += kLanes) {
       const auto x = hn::Load(d, tile + c);
       const auto e = with_exp ? exp_minus_abs(d, x) : hn::Zero(d);
-      const int64_t real_columns = args.head_dim - c;  // the padding must stay 0: phi(0) need not be
+      const int64_t real_columns =
+          args.head_dim - c;  // the padding must stay 0: phi(0) need not be
       for (int l = 0; l < args.maps; ++l) {
         auto value = feature_value(ops, args.feature_maps[l], x, e);
         if (real_columns < kLanes) {
@@ -71,8 +75,8 @@ HWY_NOINLINE void feature_rows(const SweepArgs<Real>& args, const Rows& rows, in
 
 /// Turns the gradient of one row of unit features into that of phi: (df - <df, f>) / sum phi.
 template <typename Real>
-HWY_INLINE void unit_feature_gradient(int maps, int64_t width, const Real* features, const Real* reciprocals,
-                                      Real* gradient) {
+HWY_INLINE void unit_feature_gradient(int maps, int64_t width, const Real* features,
+                                      const Real* reciprocals, Real* gradient) {
   const hn::ScalableTag<Real> d;
   for (int l = 0; l < maps; ++l, features += width, gradient += width) {
     auto dots = hn::Zero(d);
@@ -89,8 +93,9 @@ HWY_INLINE void unit_feature_gradient(int maps, int64_t width, const Real* featu
 
 /// dx[i] = sum_l phi_l'(x[i]) dfeature[i][l]: overwrites dx; destroys the gradient tile.
 template <typename Real>
-HWY_NOINLINE void feature_rows_backward(const SweepArgs<Real>& args, int64_t count, const Real* tile,
-                                        const Real* features, const Real* reciprocals, Real* gradient, Real* dx) {
+HWY_NOINLINE void feature_rows_backward(const SweepArgs<Real>& args, int64_t count,
+                                        const Real* tile, const Real* features,
+                                        const Real* reciprocals, Real* gradient, Real* dx) {
   const hn::ScalableTag<Real> d;
   const VectorOps<decltype(d)> ops{d};
   constexpr int64_t kLanes = hn::MaxLanes(d);
@@ -98,7 +103,8 @@ HWY_NOINLINE void feature_rows_backward(const SweepArgs<Real>& args, int64_t cou
   const bool with_exp = any_map_needs_exp(args);
   for (int64_t i = 0; i < count; ++i) {
     if (args.unit_features) {
-      unit_feature_gradient(args.maps, width, features + i * feature_stride, reciprocals + i * args.maps, gradient);
+      unit_feature_gradient(args.maps, width, features + i * feature_stride,
+                            reciprocals + i * args.maps, gradient);
     }
     for (int64_t c = 0; c < width; c += kLanes) {
       const auto x = hn::Load(d, tile + c);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU backend: tensors to sweeps, and how the work is cut into tasks.
 //
-// A (batch entry, head) is one task, or several segments of it when there are few of them. How it is cut depends on
-// the shape alone, never on the number of threads: the sums are then the same bits on every machine. Segments of a
-// causal far field need the sum of the keys before them first, which costs a pass of its own; a two-sided one needs
-// that pass anyway.
+// A (batch entry, head) is one task, or several segments of it when there are few of them. How it
+// is cut depends on the shape alone, never on the number of threads: the sums are then the same
+// bits on every machine. Segments of a causal far field need the sum of the keys before them first,
+// which costs a pass of its own; a two-sided one needs that pass anyway.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -24,8 +24,9 @@ using cpu::Arena, cpu::FarState, cpu::Segment, cpu::SweepArgs;
 using OptionalTensor = std::optional<Tensor>;
 using Tensors5 = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-constexpr int64_t kTasksWanted = 8;       // enough to balance a desktop's cores; beyond it segments only cost
-constexpr int64_t kShortestSegment = 512; // below, the pass that joins segments is no longer small
+constexpr int64_t kTasksWanted =
+    8;  // enough to balance a desktop's cores; beyond it segments only cost
+constexpr int64_t kShortestSegment = 512;  // below, the pass that joins segments is no longer small
 
 cpu::View view_of(const Tensor& tensor) {
   return {tensor.data_ptr(), tensor.stride(0), tensor.stride(1), tensor.stride(2)};
@@ -33,10 +34,14 @@ cpu::View view_of(const Tensor& tensor) {
 
 cpu::Element element_of(at::ScalarType type) {
   switch (type) {
-    case at::kDouble: return cpu::Element::kFloat64;
-    case at::kFloat: return cpu::Element::kFloat32;
-    case at::kBFloat16: return cpu::Element::kBFloat16;
-    default: return cpu::Element::kFloat16;
+    case at::kDouble:
+      return cpu::Element::kFloat64;
+    case at::kFloat:
+      return cpu::Element::kFloat32;
+    case at::kBFloat16:
+      return cpu::Element::kBFloat16;
+    default:
+      return cpu::Element::kFloat16;
   }
 }
 
@@ -46,13 +51,15 @@ struct Prepared {
 };
 
 template <typename Real>
-SweepArgs<Real> sweep_args(const Problem& problem, const AttentionInputs& inputs, const BlendWeights& weights,
-                           Prepared& prepared) {
+SweepArgs<Real> sweep_args(const Problem& problem, const AttentionInputs& inputs,
+                           const BlendWeights& weights, Prepared& prepared) {
   const FmmOptions& options = problem.options;
   const at::ScalarType real = accumulation_type(inputs.q.scalar_type());
-  prepared.near_weight = expanded_weight(weights.near_weight, {problem.heads, problem.value_dim}, real, at::kCPU);
-  prepared.far_weight = expanded_weight(weights.far_weight, {problem.feature_maps(), problem.heads, problem.value_dim},
-                                        real, at::kCPU);
+  prepared.near_weight =
+      expanded_weight(weights.near_weight, {problem.heads, problem.value_dim}, real, at::kCPU);
+  prepared.far_weight =
+      expanded_weight(weights.far_weight,
+                      {problem.feature_maps(), problem.heads, problem.value_dim}, real, at::kCPU);
   SweepArgs<Real> args;
   args.element = element_of(inputs.q.scalar_type());
   args.batch = problem.batch, args.length = problem.length, args.heads = problem.heads;
@@ -89,9 +96,11 @@ SweepArgs<Real> sweep_args(const Problem& problem, const AttentionInputs& inputs
 struct Cut {
   int64_t batch, heads, length, segments, segment_length;
 
-  explicit Cut(const Problem& problem) : batch(problem.batch), heads(problem.heads), length(problem.length) {
+  explicit Cut(const Problem& problem)
+      : batch(problem.batch), heads(problem.heads), length(problem.length) {
     const int64_t pairs = std::max<int64_t>(batch * heads, 1);
-    const int64_t wanted = std::clamp<int64_t>(kTasksWanted / pairs, 1, std::max<int64_t>(length / kShortestSegment, 1));
+    const int64_t wanted = std::clamp<int64_t>(kTasksWanted / pairs, 1,
+                                               std::max<int64_t>(length / kShortestSegment, 1));
     segment_length = cpu::round_up((length + wanted - 1) / wanted, cpu::kChunk);
     segments = (length + segment_length - 1) / segment_length;
   }
@@ -122,7 +131,8 @@ class FarStates {
   void copy(int64_t to, int64_t from) { memory_[to].copy_(memory_[from]); }
   void clear(int64_t index) { memory_[index].zero_(); }
 
-  /// Sums over neighbouring tasks turn into sums over all segments before (or after) each, of the same pair.
+  /// Sums over neighbouring tasks turn into sums over all segments before (or after) each, of the
+  /// same pair.
   void scan_exclusive(const Cut& cut, bool from_the_end) {
     const Tensor running = at::empty({size_}, memory_.options());
     for (int64_t pair = 0; pair < cut.batch * cut.heads; ++pair) {
@@ -162,7 +172,8 @@ void unpack_state(const SweepArgs<Real>& args, FarState<Real> state, Real* sums,
   }
 }
 template <typename Real>
-void pack_state(const SweepArgs<Real>& args, const Real* sums, const Real* key_sums, FarState<Real> state) {
+void pack_state(const SweepArgs<Real>& args, const Real* sums, const Real* key_sums,
+                FarState<Real> state) {
   const int64_t width = cpu::padded(args.head_dim), value_width = cpu::padded(args.value_dim);
   for (int64_t l = 0; l < args.maps; ++l) {
     for (int64_t c = 0; c < args.head_dim; ++c, sums += args.value_dim) {
@@ -185,11 +196,15 @@ void prepare_key_states(const SweepArgs<Real>& args, const Cut& cut, FarStates<R
 }
 
 template <typename Real>
-Tensors5 forward(const Problem& problem, const AttentionInputs& inputs, const BlendWeights& weights, bool keep_state) {
+Tensors5 forward(const Problem& problem, const AttentionInputs& inputs, const BlendWeights& weights,
+                 bool keep_state) {
   const at::TensorOptions like_q = inputs.q.options();
   const at::TensorOptions sums = like_q.dtype(c10::CppTypeToScalarType<Real>::value);
-  const int64_t batch = problem.batch, heads = problem.heads, length = problem.length, maps = problem.feature_maps();
-  const auto sum_tensor = [&](bool kept, at::IntArrayRef shape) { return at::empty(kept ? shape : at::IntArrayRef{0}, sums); };
+  const int64_t batch = problem.batch, heads = problem.heads, length = problem.length,
+                maps = problem.feature_maps();
+  const auto sum_tensor = [&](bool kept, at::IntArrayRef shape) {
+    return at::empty(kept ? shape : at::IntArrayRef{0}, sums);
+  };
 
   Prepared prepared;
   SweepArgs<Real> args = sweep_args<Real>(problem, inputs, weights, prepared);
@@ -198,7 +213,8 @@ Tensors5 forward(const Problem& problem, const AttentionInputs& inputs, const Bl
   Tensor log_sum_exp = sum_tensor(args.has_near, {batch, heads, length});
   Tensor normalisers =
       sum_tensor(maps > 0 && args.normaliser == Normaliser::kRowSum, {batch, heads, maps, length});
-  Tensor far_sums = sum_tensor(state_kept, {batch, heads, maps, problem.head_dim, problem.value_dim});
+  Tensor far_sums =
+      sum_tensor(state_kept, {batch, heads, maps, problem.head_dim, problem.value_dim});
   Tensor far_key_sums = sum_tensor(state_kept, {batch, heads, maps, problem.head_dim});
   args.out = view_of(out);
   args.log_sum_exp = log_sum_exp.template data_ptr<Real>();
@@ -214,16 +230,22 @@ Tensors5 forward(const Problem& problem, const AttentionInputs& inputs, const Bl
     // Two-sided every segment holds the total; causal the last one ends with it.
     if (!state_kept || segment.end < length) return;
     const int64_t pair = segment.batch * heads + segment.head, rows = maps * problem.head_dim;
-    unpack_state(args, states[task], far_sums.template data_ptr<Real>() + pair * rows * problem.value_dim,
+    unpack_state(args, states[task],
+                 far_sums.template data_ptr<Real>() + pair * rows * problem.value_dim,
                  far_key_sums.template data_ptr<Real>() + pair * rows);
   });
   return {out, log_sum_exp, normalisers, far_sums, far_key_sums};
 }
 
-// by_task: [tasks, maps + 1, channels, or 1 for all of them], summed in a fixed order, as the gradient of a weight.
-Tensor weight_gradient(const Tensor& by_task, const Cut& cut, int64_t first_map, int64_t maps, const Tensor& weight) {
-  const Tensor by_head = by_task.view({cut.batch, cut.heads, cut.segments, -1, by_task.size(-1)}).sum(at::IntArrayRef{0, 2});
-  const Tensor gradient = by_head.slice(1, first_map, first_map + maps).transpose(0, 1);  // [maps, heads, channels]
+// by_task: [tasks, maps + 1, channels, or 1 for all of them], summed in a fixed order, as the
+// gradient of a weight.
+Tensor weight_gradient(const Tensor& by_task, const Cut& cut, int64_t first_map, int64_t maps,
+                       const Tensor& weight) {
+  const Tensor by_head =
+      by_task.reshape({cut.batch, cut.heads, cut.segments, by_task.size(1), by_task.size(2)})
+          .sum(at::IntArrayRef{0, 2});
+  const Tensor gradient =
+      by_head.slice(1, first_map, first_map + maps).transpose(0, 1);  // [maps, heads, channels]
   return at::sum_to(gradient, weight.sizes()).reshape(weight.sizes()).to(weight.scalar_type());
 }
 
@@ -233,11 +255,14 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   const int64_t maps = problem.feature_maps(), value_width = cpu::padded(problem.value_dim);
   Prepared prepared;
   SweepArgs<Real> args = sweep_args<Real>(problem, inputs, weights, prepared);
-  const Tensor grad = grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
-  Tensor dq = at::empty_like(inputs.q), dk = at::empty_like(inputs.k), dv = at::empty_like(inputs.v);
+  const Tensor grad =
+      grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
+  Tensor dq = at::empty_like(inputs.q), dk = at::empty_like(inputs.k),
+         dv = at::empty_like(inputs.v);
   Tensor row_dots = at::empty({problem.batch, problem.heads, maps + 1, problem.length},
                               inputs.q.options().dtype(c10::CppTypeToScalarType<Real>::value));
-  args.grad_out = view_of(grad), args.dq = view_of(dq), args.dk = view_of(dk), args.dv = view_of(dv);
+  args.grad_out = view_of(grad), args.dq = view_of(dq), args.dk = view_of(dk),
+  args.dv = view_of(dv);
   args.log_sum_exp = saved.log_sum_exp.template data_ptr<Real>();
   args.normalisers = saved.normalisers.template data_ptr<Real>();
   args.row_dots = row_dots.template data_ptr<Real>();
@@ -250,57 +275,68 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   } else if (states_used) {
     cpu::parallel_tasks(cut.tasks(), [&](int64_t task, Arena&) {
       const int64_t pair = task / cut.segments, rows = maps * problem.head_dim;
-      pack_state<Real>(args, saved.far_sums.template const_data_ptr<Real>() + pair * rows * problem.value_dim,
-                       saved.far_key_sums.template const_data_ptr<Real>() + pair * rows, states[task]);
+      pack_state<Real>(
+          args, saved.far_sums.template const_data_ptr<Real>() + pair * rows * problem.value_dim,
+          saved.far_key_sums.template const_data_ptr<Real>() + pair * rows, states[task]);
     });
   }
 
   Tensor weight_sums = at::zeros({cut.tasks(), maps + 1, 1}, at::kDouble);
   Tensor channel_sums = at::zeros({cut.tasks(), maps + 1, value_width}, at::kDouble);
-  // Later segments' queries reach earlier keys (two-sided: all do), so their sums are gathered on the way.
+  // Later segments' queries reach earlier keys (two-sided: all do), so their sums are gathered on
+  // the way.
   const bool sums_needed = states_used && (!args.causal || cut.segments > 1);
   FarStates<Real> query_sums = states_used ? FarStates<Real>(args, cut.tasks()) : FarStates<Real>();
   cpu::parallel_tasks(cut.tasks(), [&](int64_t task, Arena& arena) {
-    query_sweep(args, cut.segment(task), arena, states[task], sums_needed ? query_sums[task] : FarState<Real>{},
+    query_sweep(args, cut.segment(task), arena, states[task],
+                sums_needed ? query_sums[task] : FarState<Real>{},
                 weight_sums.data_ptr<double>() + task * (maps + 1));
   });
   if (sums_needed) {
-    args.causal ? query_sums.scan_exclusive(cut, /*from_the_end=*/true) : query_sums.share_totals(cut);
+    args.causal ? query_sums.scan_exclusive(cut, /*from_the_end=*/true)
+                : query_sums.share_totals(cut);
   }
   cpu::parallel_tasks(cut.tasks(), [&](int64_t task, Arena& arena) {
     key_sweep(args, cut.segment(task), arena, query_sums[task],
               channel_sums.data_ptr<double>() + task * (maps + 1) * value_width);
   });
 
-  const Tensor by_task = args.uniform_weights ? weight_sums : channel_sums.slice(-1, 0, problem.value_dim);
+  const Tensor by_task =
+      args.uniform_weights ? weight_sums : channel_sums.slice(-1, 0, problem.value_dim);
   const auto gradient_of = [&](const OptionalTensor& weight, int64_t first_map, int64_t count) {
-    return weight ? weight_gradient(by_task, cut, first_map, count, *weight) : at::empty({0}, inputs.q.options());
+    return weight ? weight_gradient(by_task, cut, first_map, count, *weight)
+                  : at::empty({0}, inputs.q.options());
   };
-  return {dq, dk, dv, gradient_of(weights.near_weight, maps, 1), gradient_of(weights.far_weight, 0, maps)};
+  return {dq, dk, dv, gradient_of(weights.near_weight, maps, 1),
+          gradient_of(weights.far_weight, 0, maps)};
 }
 
-Tensors5 forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
-                     const OptionalTensor& far_weight, const OptionalTensor& token_mask,
-                     const OptionalTensor& dropout_seed, at::IntArrayRef codes, at::ArrayRef<double> scales,
-                     bool keep_state) {
+Tensors5 forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
+                     const OptionalTensor& near_weight, const OptionalTensor& far_weight,
+                     const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
+                     at::IntArrayRef codes, at::ArrayRef<double> scales, bool keep_state) {
   const AttentionInputs inputs{q, k, v, token_mask, dropout_seed};
   const BlendWeights weights{near_weight, far_weight};
-  const Problem problem = checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
+  const Problem problem =
+      checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
   return q.scalar_type() == at::kDouble ? forward<double>(problem, inputs, weights, keep_state)
                                         : forward<float>(problem, inputs, weights, keep_state);
 }
 
 Tensors5 backward_cpu(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,
                       const OptionalTensor& near_weight, const OptionalTensor& far_weight,
-                      const OptionalTensor& token_mask, const OptionalTensor& dropout_seed, const Tensor& log_sum_exp,
-                      const Tensor& normalisers, const Tensor& far_sums, const Tensor& far_key_sums,
-                      at::IntArrayRef codes, at::ArrayRef<double> scales) {
+                      const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
+                      const Tensor& log_sum_exp, const Tensor& normalisers, const Tensor& far_sums,
+                      const Tensor& far_key_sums, at::IntArrayRef codes,
+                      at::ArrayRef<double> scales) {
   const AttentionInputs inputs{q, k, v, token_mask, dropout_seed};
   const BlendWeights weights{near_weight, far_weight};
-  const Problem problem = checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
+  const Problem problem =
+      checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
   const ForwardResult saved{{}, log_sum_exp, normalisers, far_sums, far_key_sums};
-  return q.scalar_type() == at::kDouble ? backward<double>(problem, grad_out, inputs, weights, saved)
-                                        : backward<float>(problem, grad_out, inputs, weights, saved);
+  return q.scalar_type() == at::kDouble
+             ? backward<double>(problem, grad_out, inputs, weights, saved)
+             : backward<float>(problem, grad_out, inputs, weights, saved);
 }
 
 TORCH_LIBRARY_IMPL(fmmformer, CPU, m) {

@@ -14,13 +14,14 @@ namespace fmmformer::cpu::HWY_NAMESPACE {
 
 template <typename Real>
 struct ForwardTiles {
-  Real *q, *k, *v, *out, *group_out;           // [kChunk, padded D or Dv]
+  Real *q, *k, *v, *out, *group_out;            // [kChunk, padded D or Dv]
   Real *q_features, *k_features, *reciprocals;  // [kChunk, R]
   Real* k_features_t;                           // [R, kChunk]
   Real* weights;                                // [kChunk, kChunk]: <Fq_i, Fk_j>
 
   ForwardTiles(const SweepArgs<Real>& args, Arena& arena) {
-    const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim), features = feature_width(args);
+    const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim),
+                  features = feature_width(args);
     q = arena.take<Real>(kChunk * width);
     k = arena.take<Real>(kChunk * width);
     v = arena.take<Real>(kChunk * value_width);
@@ -35,21 +36,25 @@ struct ForwardTiles {
 };
 
 template <typename Real>
-void add_keys(const SweepArgs<Real>& args, int64_t count, const ForwardTiles<Real>& tiles, FarState<Real> state) {
+void add_keys(const SweepArgs<Real>& args, int64_t count, const ForwardTiles<Real>& tiles,
+              FarState<Real> state) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
   product(features, value_width, count, left_transposed<Real>(tiles.k_features, features),
-          RowTile<const Real>{tiles.v, value_width}, RowTile<Real>{state.sums, value_width}, Into::kAdd);
+          RowTile<const Real>{tiles.v, value_width}, RowTile<Real>{state.sums, value_width},
+          Into::kAdd);
 }
 
 template <typename Real>
-void load_keys(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count, ForwardTiles<Real>& tiles) {
+void load_keys(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
+               ForwardTiles<Real>& tiles) {
   load_rows(args.element, args.k, rows, begin, count, args.head_dim, tiles.k);
   load_rows(args.element, args.v, rows, begin, count, args.value_dim, tiles.v);
   feature_rows(args, rows, begin, count, tiles.k, tiles.k_features, tiles.reciprocals);
 }
 
 template <typename Real>
-void sum_keys_of(const SweepArgs<Real>& args, const Segment& segment, Arena& arena, FarState<Real> state) {
+void sum_keys_of(const SweepArgs<Real>& args, const Segment& segment, Arena& arena,
+                 FarState<Real> state) {
   const hn::ScalableTag<Real> d;
   const int64_t features = feature_width(args);
   const Rows rows = rows_of(args, segment);
@@ -59,14 +64,17 @@ void sum_keys_of(const SweepArgs<Real>& args, const Segment& segment, Arena& are
     const int64_t count = round_up(std::min(kChunk, segment.end - begin), 8);
     load_keys(args, rows, begin, count, tiles);
     add_keys(args, count, tiles, state);
-    for (int64_t j = 0; j < count; ++j) add_to(d, features, tiles.k_features + j * features, state.key_sums);
+    for (int64_t j = 0; j < count; ++j)
+      add_to(d, features, tiles.k_features + j * features, state.key_sums);
   }
 }
 
-// Row by row: the sum of the keys' features so far, the normalisers from it, and the query rows scaled by them.
+// Row by row: the sum of the keys' features so far, the normalisers from it, and the query rows
+// scaled by them.
 template <typename Real>
-HWY_NOINLINE void normalise_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
-                                    const ForwardTiles<Real>& tiles, Real* key_sums) {
+HWY_NOINLINE void normalise_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                                    int64_t count, const ForwardTiles<Real>& tiles,
+                                    Real* key_sums) {
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), features = feature_width(args);
   for (int64_t i = 0; i < count; ++i) {
@@ -90,8 +98,9 @@ HWY_NOINLINE void normalise_queries(const SweepArgs<Real>& args, const Rows& row
 }
 
 template <typename Real>
-HWY_NOINLINE void far_forward(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
-                              bool keys_before, ForwardTiles<Real>& tiles, FarState<Real> state) {
+HWY_NOINLINE void far_forward(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                              int64_t count, bool keys_before, ForwardTiles<Real>& tiles,
+                              FarState<Real> state) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
   feature_rows(args, rows, begin, count, tiles.q, tiles.q_features, tiles.reciprocals);
   if (args.causal) {
@@ -105,14 +114,17 @@ HWY_NOINLINE void far_forward(const SweepArgs<Real>& args, const Rows& rows, int
     const auto queries = left_rows<Real>(tiles.q_features + group.begin, features);
     Into into = Into::kOverwrite;
     if (args.causal) {
-      product_lower(count, group.width, queries, RowTile<const Real>{tiles.k_features_t + group.begin * kChunk, kChunk},
+      product_lower(count, group.width, queries,
+                    RowTile<const Real>{tiles.k_features_t + group.begin * kChunk, kChunk},
                     RowTile<Real>{tiles.weights, kChunk});
-      lower_times<Real>(count, value_width, tiles.weights, kChunk, {tiles.v, value_width}, result, into);
+      lower_times<Real>(count, value_width, tiles.weights, kChunk, {tiles.v, value_width}, result,
+                        into);
       into = Into::kAdd;
     }
     if (keys_before) {
       product(count, value_width, group.width, queries,
-              RowTile<const Real>{state.sums + group.begin * value_width, value_width}, result, into);
+              RowTile<const Real>{state.sums + group.begin * value_width, value_width}, result,
+              into);
     }
     if (group.weight != nullptr) {
       for (int64_t i = 0; i < count; ++i) {
@@ -126,7 +138,8 @@ HWY_NOINLINE void far_forward(const SweepArgs<Real>& args, const Rows& rows, int
 }
 
 template <typename Real>
-void forward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& arena, FarState<Real> state) {
+void forward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& arena,
+                      FarState<Real> state) {
   const hn::ScalableTag<Real> d;
   const Rows rows = rows_of(args, segment);
   const int64_t value_width = padded(args.value_dim);
@@ -136,8 +149,13 @@ void forward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena
   for (int64_t begin = segment.begin; begin < segment.end; begin += kChunk) {
     const int64_t end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, kVectorPad);
+    for (const View* view : {&args.q, &args.k})
+      prefetch_rows(args.element, *view, rows, begin + kChunk, args.head_dim);
+    for (const View* view : {&args.v, &args.out})
+      prefetch_rows(args.element, *view, rows, begin + kChunk, args.value_dim);
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);
-    if (args.maps == 0 || !args.uniform_weights) fill_row(d, count * value_width, Real(0), tiles.out);
+    if (args.maps == 0 || !args.uniform_weights)
+      fill_row(d, count * value_width, Real(0), tiles.out);
     const bool keys_before = !args.causal || begin > 0;
     if (args.maps > 0) far_forward(args, rows, begin, count, keys_before, tiles, state);
     if (args.has_near) near_forward(args, rows, begin, count, tiles.q, tiles.out, near);
@@ -145,16 +163,20 @@ void forward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena
   }
 }
 
-void SumKeysF32(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state) {
+void SumKeysF32(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
+                FarState<float> state) {
   sum_keys_of(args, segment, arena, state);
 }
-void SumKeysF64(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state) {
+void SumKeysF64(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
+                FarState<double> state) {
   sum_keys_of(args, segment, arena, state);
 }
-void ForwardSweepF32(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state) {
+void ForwardSweepF32(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
+                     FarState<float> state) {
   forward_sweep_of(args, segment, arena, state);
 }
-void ForwardSweepF64(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state) {
+void ForwardSweepF64(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
+                     FarState<double> state) {
   forward_sweep_of(args, segment, arena, state);
 }
 
@@ -169,16 +191,20 @@ HWY_EXPORT(SumKeysF64);
 HWY_EXPORT(ForwardSweepF32);
 HWY_EXPORT(ForwardSweepF64);
 
-void sum_keys(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state) {
+void sum_keys(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
+              FarState<float> state) {
   HWY_DYNAMIC_DISPATCH(SumKeysF32)(args, segment, arena, state);
 }
-void sum_keys(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state) {
+void sum_keys(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
+              FarState<double> state) {
   HWY_DYNAMIC_DISPATCH(SumKeysF64)(args, segment, arena, state);
 }
-void forward_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state) {
+void forward_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
+                   FarState<float> state) {
   HWY_DYNAMIC_DISPATCH(ForwardSweepF32)(args, segment, arena, state);
 }
-void forward_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state) {
+void forward_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
+                   FarState<double> state) {
   HWY_DYNAMIC_DISPATCH(ForwardSweepF64)(args, segment, arena, state);
 }
 

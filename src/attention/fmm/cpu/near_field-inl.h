@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The near field: softmax inside the band, for a tile of queries (forward, dq) or of keys (dk, dv).
 //
-// A tile of rows meets the rows on the other side ("columns") in blocks of up to kNearBlock, eight rows at a time, so
-// that only the columns inside those eight rows' band are computed. A narrow band fits one block; a wide one is
-// worked off block by block, forward with the running maximum and sum of online softmax.
+// A tile of rows meets the rows on the other side ("columns") in blocks of up to kNearBlock, eight
+// rows at a time, so that only the columns inside those eight rows' band are computed. A narrow
+// band fits one block; a wide one is worked off block by block, forward with the running maximum
+// and sum of online softmax.
 #if defined(FMMFORMER_NEAR_FIELD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FMMFORMER_NEAR_FIELD_INL_H_
 #undef FMMFORMER_NEAR_FIELD_INL_H_
@@ -24,9 +25,12 @@ HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline constexpr int64_t kNearRows = 8;     // rows that share a range of columns: more would widen it beyond the band
-inline constexpr int64_t kNearBlock = 128;  // columns held at a time: two tiles of them and their transposes fit L2
-inline constexpr int64_t kNearStride = kNearBlock + 32;  // room for the vector that overhangs the last column
+inline constexpr int64_t kNearRows =
+    8;  // rows that share a range of columns: more would widen it beyond the band
+inline constexpr int64_t kNearBlock =
+    128;  // columns held at a time: two tiles of them and their transposes fit L2
+inline constexpr int64_t kNearStride =
+    kNearBlock + 32;  // room for the vector that overhangs the last column
 
 /// Below every score, yet far enough from the end of the range that differences stay finite.
 template <typename Real>
@@ -46,10 +50,10 @@ struct NearBlock {
 template <typename Real>
 struct NearScratch {
   NearBlock<Real> block;
-  Real* scores;         // [kNearRows, kNearStride]; later probabilities
-  Real* score_grads;    // [kNearRows, kNearStride]
-  Real* factors;        // [kNearRows, kNearStride] of dropout
-  Real* accumulated;    // [kChunk, padded Dv]
+  Real* scores;       // [kNearRows, kNearStride]; later probabilities
+  Real* score_grads;  // [kNearRows, kNearStride]
+  Real* factors;      // [kNearRows, kNearStride] of dropout
+  Real* accumulated;  // [kChunk, padded Dv]
   Real peak[kChunk], total[kChunk];
   Real column_lse[kNearStride], column_dot[kNearStride];
 
@@ -69,24 +73,29 @@ struct NearScratch {
 
 template <typename Real>
 HWY_INLINE Dropout dropout_of(const SweepArgs<Real>& args, const Rows& rows) {
-  return {args.dropout_seed, static_cast<uint32_t>(rows.batch * args.heads + rows.head), args.near_dropout};
+  return {args.dropout_seed, static_cast<uint32_t>(rows.batch * args.heads + rows.head),
+          args.near_dropout};
 }
 
 template <typename Real>
-HWY_NOINLINE void load_block(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t end,
-                             const View& first, const View& second, bool transpose_second, NearBlock<Real>& block) {
+HWY_NOINLINE void load_block(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                             int64_t end, const View& first, const View& second,
+                             bool transpose_second, NearBlock<Real>& block) {
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
   const int64_t count = round_up(end - begin, 4);
   block.begin = begin, block.end = end;
   load_rows(args.element, first, rows, begin, count, args.head_dim, block.first);
   transpose(count, width, block.first, width, block.first_t, kNearStride);
   load_rows(args.element, second, rows, begin, count, args.value_dim, block.second);
-  if (transpose_second) transpose(count, value_width, block.second, value_width, block.second_t, kNearStride);
+  if (transpose_second)
+    transpose(count, value_width, block.second, value_width, block.second_t, kNearStride);
   // Vectors may overhang the block: what lies beyond it belongs to the next block, if to anything.
-  for (int64_t c = 0; c < kNearStride; ++c) block.live[c] = begin + c < end && rows.live(begin + c) ? Real(1) : Real(0);
+  for (int64_t c = 0; c < kNearStride; ++c)
+    block.live[c] = begin + c < end && rows.live(begin + c) ? Real(1) : Real(0);
 }
 
-/// The columns of a block that at least one of the rows [row, row + kNearRows) sees, relative to the block.
+/// The columns of a block that at least one of the rows [row, row + kNearRows) sees, relative to
+/// the block.
 struct ColumnRange {
   int64_t begin, end;
   HWY_INLINE int64_t size() const { return end - begin; }
@@ -105,7 +114,8 @@ struct RowBand {
   hn::Vec<D> first, last;
   const T* live;
 
-  HWY_INLINE RowBand(D d, int64_t row, int64_t before, int64_t after, int64_t range_begin, const T* live)
+  HWY_INLINE RowBand(D d, int64_t row, int64_t before, int64_t after, int64_t range_begin,
+                     const T* live)
       : d(d),
         first(hn::Set(d, static_cast<T>(row - before - range_begin))),
         last(hn::Set(d, static_cast<T>(row + after - range_begin))),
@@ -120,7 +130,8 @@ struct RowBand {
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE void scale_row(D d, int64_t count, T factor, T* row) {
   const auto scale = hn::Set(d, factor);
-  for (int64_t c = 0; c < count; c += hn::Lanes(d)) hn::StoreU(hn::Mul(hn::LoadU(d, row + c), scale), d, row + c);
+  for (int64_t c = 0; c < count; c += hn::Lanes(d))
+    hn::StoreU(hn::Mul(hn::LoadU(d, row + c), scale), d, row + c);
 }
 
 template <class D, typename T = hn::TFromD<D>>
@@ -128,16 +139,17 @@ HWY_INLINE void fill_row(D d, int64_t count, T value, T* row) {
   for (int64_t c = 0; c < count; c += hn::Lanes(d)) hn::StoreU(hn::Set(d, value), d, row + c);
 }
 
-/// One row of scores to exp(score - peak), updating the row's running peak and total. Returns what was accumulated
-/// under the old peak must be multiplied by.
+/// One row of scores to exp(score - peak), updating the row's running peak and total. Returns what
+/// was accumulated under the old peak must be multiplied by.
 template <typename Real>
-HWY_INLINE Real soften_row(const RowBand<hn::ScalableTag<Real>>& band, int64_t count, Real scale, Real* scores,
-                           Real& peak, Real& total) {
+HWY_INLINE Real soften_row(const RowBand<hn::ScalableTag<Real>>& band, int64_t count, Real scale,
+                           Real* scores, Real& peak, Real& total) {
   const hn::ScalableTag<Real> d;
   const auto scales = hn::Set(d, scale), nothing = hn::Set(d, kNoScore<Real>);
   auto highest = nothing;
   for (int64_t c = 0; c < count; c += hn::Lanes(d)) {
-    const auto score = hn::IfThenElse(band.sees(c), hn::Mul(hn::LoadU(d, scores + c), scales), nothing);
+    const auto score =
+        hn::IfThenElse(band.sees(c), hn::Mul(hn::LoadU(d, scores + c), scales), nothing);
     hn::StoreU(score, d, scores + c);
     highest = hn::Max(highest, score);
   }
@@ -171,35 +183,37 @@ HWY_INLINE void apply_factors(int64_t count, const Real* factors, Real* row) {
 struct BlockRange {
   int64_t begin, end;
 };
-HWY_INLINE BlockRange all_columns_seen(int64_t begin, int64_t count, int64_t before, int64_t after, int64_t length) {
+HWY_INLINE BlockRange all_columns_seen(int64_t begin, int64_t count, int64_t before, int64_t after,
+                                       int64_t length) {
   return {std::max<int64_t>(begin - before, 0), std::min(begin + count + after, length)};
 }
 
 template <typename Real>
-HWY_INLINE void near_forward_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t r,
-                                  const Real* q_tile, NearScratch<Real>& scratch) {
+HWY_INLINE void near_forward_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                                  int64_t r, const Real* q_tile, NearScratch<Real>& scratch) {
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
   const NearBlock<Real>& block = scratch.block;
   const ColumnRange range = columns_seen(begin + r, args.left, args.right, block.begin, block.end);
   if (range.size() <= 0) return;
   product(kNearRows, range.size(), width, left_rows(q_tile + r * width, width),
-          RowTile<const Real>{block.first_t + range.begin, kNearStride}, RowTile<Real>{scratch.scores, kNearStride},
-          Into::kOverwrite);
+          RowTile<const Real>{block.first_t + range.begin, kNearStride},
+          RowTile<Real>{scratch.scores, kNearStride}, Into::kOverwrite);
   for (int64_t i = 0; i < kNearRows; ++i) {
     Real* row = scratch.scores + i * kNearStride;
     if (!rows.live(begin + r + i)) {
       fill_row(d, range.size(), Real(0), row);
       continue;
     }
-    const RowBand<hn::ScalableTag<Real>> band(d, begin + r + i, args.left, args.right, block.begin + range.begin,
-                                    block.live + range.begin);
-    const Real correction = soften_row(band, range.size(), args.near_scale, row, scratch.peak[r + i],
-                                       scratch.total[r + i]);
-    if (correction != Real(1)) scale_row(d, value_width, correction, scratch.accumulated + (r + i) * value_width);
+    const RowBand<hn::ScalableTag<Real>> band(d, begin + r + i, args.left, args.right,
+                                              block.begin + range.begin, block.live + range.begin);
+    const Real correction = soften_row(band, range.size(), args.near_scale, row,
+                                       scratch.peak[r + i], scratch.total[r + i]);
+    if (correction != Real(1))
+      scale_row(d, value_width, correction, scratch.accumulated + (r + i) * value_width);
     if (args.near_dropout > 0) {
-      dropout_for_query(dropout_of(args, rows), begin + r + i, block.begin + range.begin, range.size(),
-                        scratch.factors);
+      dropout_for_query(dropout_of(args, rows), begin + r + i, block.begin + range.begin,
+                        range.size(), scratch.factors);
       apply_factors(range.size(), scratch.factors, row);
     }
   }
@@ -208,10 +222,12 @@ HWY_INLINE void near_forward_rows(const SweepArgs<Real>& args, const Rows& rows,
           RowTile<Real>{scratch.accumulated + r * value_width, value_width}, Into::kAdd);
 }
 
-/// out_tile += near_weight * near, for the queries [begin, begin + count), count a multiple of 8; writes log_sum_exp.
+/// out_tile += near_weight * near, for the queries [begin, begin + count), count a multiple of 8;
+/// writes log_sum_exp.
 template <typename Real>
-HWY_NOINLINE void near_forward(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
-                               const Real* q_tile, Real* out_tile, NearScratch<Real>& scratch) {
+HWY_NOINLINE void near_forward(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                               int64_t count, const Real* q_tile, Real* out_tile,
+                               NearScratch<Real>& scratch) {
   const hn::ScalableTag<Real> d;
   const int64_t value_width = padded(args.value_dim);
   std::fill_n(scratch.peak, count, kNoScore<Real>);
@@ -219,26 +235,28 @@ HWY_NOINLINE void near_forward(const SweepArgs<Real>& args, const Rows& rows, in
   fill_row(d, count * value_width, Real(0), scratch.accumulated);
   const BlockRange all = all_columns_seen(begin, count, args.left, args.right, args.length);
   for (int64_t b = all.begin; b < all.end; b += kNearBlock) {
-    load_block(args, rows, b, std::min(b + kNearBlock, all.end), args.k, args.v, /*transpose_second=*/false,
-               scratch.block);
-    for (int64_t r = 0; r < count; r += kNearRows) near_forward_rows(args, rows, begin, r, q_tile, scratch);
+    load_block(args, rows, b, std::min(b + kNearBlock, all.end), args.k, args.v,
+               /*transpose_second=*/false, scratch.block);
+    for (int64_t r = 0; r < count; r += kNearRows)
+      near_forward_rows(args, rows, begin, r, q_tile, scratch);
   }
   const Real* weight = args.near_weight + rows.head * args.value_dim;
   Real* lse = args.log_sum_exp + (rows.batch * args.heads + rows.head) * args.length;
   for (int64_t i = 0; i < count && begin + i < args.length; ++i) {
     lse[begin + i] = rows.live(begin + i) ? scratch.peak[i] + std::log(scratch.total[i]) : Real(0);
-    const Real reciprocal = scratch.total[i] > 0 || std::isnan(scratch.total[i]) ? Real(1) / scratch.total[i] : Real(0);
+    const Real reciprocal =
+        scratch.total[i] > 0 || std::isnan(scratch.total[i]) ? Real(1) / scratch.total[i] : Real(0);
     Real* out = out_tile + i * value_width;
     const Real* near = scratch.accumulated + i * value_width;
     for (int64_t e = 0; e < args.value_dim; ++e) out[e] += weight[e] * reciprocal * near[e];
   }
 }
 
-// Probabilities of one row of a tile of queries, in place of the scores. Where nothing is seen, scores and gradients
-// may hold anything, NaN included: both become 0.
+// Probabilities of one row of a tile of queries, in place of the scores. Where nothing is seen,
+// scores and gradients may hold anything, NaN included: both become 0.
 template <typename Real>
-HWY_INLINE void probabilities_of_row(const RowBand<hn::ScalableTag<Real>>& band, int64_t count, Real scale,
-                                     Real log_sum_exp, Real* scores, Real* grads) {
+HWY_INLINE void probabilities_of_row(const RowBand<hn::ScalableTag<Real>>& band, int64_t count,
+                                     Real scale, Real log_sum_exp, Real* scores, Real* grads) {
   const hn::ScalableTag<Real> d;
   const auto scales = hn::Set(d, scale), lse = hn::Set(d, log_sum_exp);
   for (int64_t c = 0; c < count; c += hn::Lanes(d)) {
@@ -253,21 +271,23 @@ template <typename Real>
 HWY_INLINE Real dot_of_rows(int64_t count, const Real* a, const Real* b) {
   const hn::ScalableTag<Real> d;
   auto sums = hn::Zero(d);
-  for (int64_t c = 0; c < count; c += hn::Lanes(d)) sums = hn::MulAdd(hn::LoadU(d, a + c), hn::LoadU(d, b + c), sums);
+  for (int64_t c = 0; c < count; c += hn::Lanes(d))
+    sums = hn::MulAdd(hn::LoadU(d, a + c), hn::LoadU(d, b + c), sums);
   return sum_of_lanes(d, sums);
 }
 
-// Probabilities and their gradients for eight queries against a block, in scratch.scores and scratch.score_grads.
+// Probabilities and their gradients for eight queries against a block, in scratch.scores and
+// scratch.score_grads.
 template <typename Real>
-HWY_INLINE void band_of_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t r,
-                                const ColumnRange& range, const Real* q_tile, const Real* grad_tile,
-                                NearScratch<Real>& scratch) {
+HWY_INLINE void band_of_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                                int64_t r, const ColumnRange& range, const Real* q_tile,
+                                const Real* grad_tile, NearScratch<Real>& scratch) {
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
   const NearBlock<Real>& block = scratch.block;
   product(kNearRows, range.size(), width, left_rows(q_tile + r * width, width),
-          RowTile<const Real>{block.first_t + range.begin, kNearStride}, RowTile<Real>{scratch.scores, kNearStride},
-          Into::kOverwrite);
+          RowTile<const Real>{block.first_t + range.begin, kNearStride},
+          RowTile<Real>{scratch.scores, kNearStride}, Into::kOverwrite);
   product(kNearRows, range.size(), value_width, left_rows(grad_tile + r * value_width, value_width),
           RowTile<const Real>{block.second_t + range.begin, kNearStride},
           RowTile<Real>{scratch.score_grads, kNearStride}, Into::kOverwrite);
@@ -279,35 +299,40 @@ HWY_INLINE void band_of_queries(const SweepArgs<Real>& args, const Rows& rows, i
       fill_row(d, range.size(), Real(0), row);
       continue;
     }
-    const RowBand<hn::ScalableTag<Real>> band(d, query, args.left, args.right, block.begin + range.begin,
-                                    block.live + range.begin);
+    const RowBand<hn::ScalableTag<Real>> band(d, query, args.left, args.right,
+                                              block.begin + range.begin, block.live + range.begin);
     Real* grads = scratch.score_grads + i * kNearStride;
     probabilities_of_row(band, range.size(), args.near_scale, lse[query], row, grads);
     if (args.near_dropout > 0) {
-      dropout_for_query(dropout_of(args, rows), query, block.begin + range.begin, range.size(), scratch.factors);
+      dropout_for_query(dropout_of(args, rows), query, block.begin + range.begin, range.size(),
+                        scratch.factors);
       apply_factors(range.size(), scratch.factors, grads);
     }
   }
 }
 
-/// dq_tile += the near field's part, for the queries [begin, begin + count). grad_tile is dO, times near_weight when
-/// that varies by channel; `weight` multiplies when it does not. dots[i] = <grad_i, near_i> is written.
+/// dq_tile += the near field's part, for the queries [begin, begin + count). grad_tile is dO, times
+/// near_weight when that varies by channel; `weight` multiplies when it does not. dots[i] =
+/// <grad_i, near_i> is written.
 template <typename Real>
-HWY_NOINLINE void near_backward_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
-                                        const Real* q_tile, const Real* grad_tile, Real weight, Real* dots,
+HWY_NOINLINE void near_backward_queries(const SweepArgs<Real>& args, const Rows& rows,
+                                        int64_t begin, int64_t count, const Real* q_tile,
+                                        const Real* grad_tile, Real weight, Real* dots,
                                         Real* dq_tile, NearScratch<Real>& scratch) {
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim);
   std::fill_n(dots, count, Real(0));
   const BlockRange all = all_columns_seen(begin, count, args.left, args.right, args.length);
-  // The gradient of a row needs the row's whole dot: a band of several blocks is gone through twice.
+  // The gradient of a row needs the row's whole dot: a band of several blocks is gone through
+  // twice.
   const bool one_block = all.end - all.begin <= kNearBlock;
   for (int pass = one_block ? 1 : 0; pass < 2; ++pass) {
     for (int64_t b = all.begin; b < all.end; b += kNearBlock) {
-      load_block(args, rows, b, std::min(b + kNearBlock, all.end), args.k, args.v, /*transpose_second=*/true,
-                 scratch.block);
+      load_block(args, rows, b, std::min(b + kNearBlock, all.end), args.k, args.v,
+                 /*transpose_second=*/true, scratch.block);
       for (int64_t r = 0; r < count; r += kNearRows) {
-        const ColumnRange range = columns_seen(begin + r, args.left, args.right, scratch.block.begin, scratch.block.end);
+        const ColumnRange range =
+            columns_seen(begin + r, args.left, args.right, scratch.block.begin, scratch.block.end);
         if (range.size() <= 0) continue;
         band_of_queries(args, rows, begin, r, range, q_tile, grad_tile, scratch);
         for (int64_t i = 0; i < kNearRows; ++i) {
@@ -319,7 +344,8 @@ HWY_NOINLINE void near_backward_queries(const SweepArgs<Real>& args, const Rows&
           const auto dot = hn::Set(d, dots[r + i]), factor = hn::Set(d, weight * args.near_scale);
           for (int64_t c = 0; c < range.size(); c += hn::Lanes(d)) {
             const auto centred = hn::Sub(hn::LoadU(d, grad + c), dot);
-            hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, probability + c), factor), centred), d, probability + c);
+            hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, probability + c), factor), centred), d,
+                       probability + c);
           }
         }
         if (pass == 0) continue;
@@ -331,17 +357,19 @@ HWY_NOINLINE void near_backward_queries(const SweepArgs<Real>& args, const Rows&
   }
 }
 
-// Turns scores and score_grads of eight keys against a block of queries into (dropped out) probabilities and dS.
+// Turns scores and score_grads of eight keys against a block of queries into (dropped out)
+// probabilities and dS.
 template <typename Real>
-HWY_INLINE void band_of_keys(const SweepArgs<Real>& args, const Rows& rows, int64_t key, const ColumnRange& range,
-                             NearScratch<Real>& scratch) {
+HWY_INLINE void band_of_keys(const SweepArgs<Real>& args, const Rows& rows, int64_t key,
+                             const ColumnRange& range, NearScratch<Real>& scratch) {
   const hn::ScalableTag<Real> d;
   const NearBlock<Real>& block = scratch.block;
   const int64_t first_query = block.begin + range.begin;
   if (args.near_dropout > 0) {
     const Dropout dropout = dropout_of(args, rows);
     for (int64_t r = 0; r < kNearRows; r += 4) {
-      dropout_for_keys(dropout, key + r, first_query, range.size(), scratch.factors + r * kNearStride, kNearStride);
+      dropout_for_keys(dropout, key + r, first_query, range.size(),
+                       scratch.factors + r * kNearStride, kNearStride);
     }
   }
   const auto scale = hn::Set(d, args.near_scale);
@@ -354,7 +382,8 @@ HWY_INLINE void band_of_keys(const SweepArgs<Real>& args, const Rows& rows, int6
       continue;
     }
     // Query i sees key j when -left <= j - i <= right, so key j is seen from j - right to j + left.
-    const RowBand<hn::ScalableTag<Real>> band(d, key + r, args.right, args.left, first_query, block.live + range.begin);
+    const RowBand<hn::ScalableTag<Real>> band(d, key + r, args.right, args.left, first_query,
+                                              block.live + range.begin);
     for (int64_t c = 0; c < range.size(); c += hn::Lanes(d)) {
       const auto lse = hn::LoadU(d, scratch.column_lse + range.begin + c);
       const auto dot = hn::LoadU(d, scratch.column_dot + range.begin + c);
@@ -364,19 +393,21 @@ HWY_INLINE void band_of_keys(const SweepArgs<Real>& args, const Rows& rows, int6
       if (args.near_dropout > 0) kept = hn::LoadU(d, scratch.factors + r * kNearStride + c);
       const auto centred = hn::MulSub(hn::LoadU(d, grads + c), kept, dot);
       // A column that is not seen may hold anything in `centred`, NaN included.
-      const auto score_grad = hn::IfThenElseZero(band.sees(c), hn::Mul(hn::Mul(probability, scale), centred));
+      const auto score_grad =
+          hn::IfThenElseZero(band.sees(c), hn::Mul(hn::Mul(probability, scale), centred));
       hn::StoreU(score_grad, d, grads + c);
       hn::StoreU(hn::Mul(probability, kept), d, scores + c);
     }
   }
 }
 
-/// dk_tile += weight * the near field's part; dv_near = sum_i P_ij dO_i, without any weight; for the keys
-/// [begin, begin + count). v_tile is v, times near_weight when that varies by channel.
+/// dk_tile += weight * the near field's part; dv_near = sum_i P_ij dO_i, without any weight; for
+/// the keys [begin, begin + count). v_tile is v, times near_weight when that varies by channel.
 template <typename Real>
-HWY_NOINLINE void near_backward_keys(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
-                                     const Real* k_tile, const Real* v_tile, const Real* dots, Real weight,
-                                     Real* dk_tile, Real* dv_near, NearScratch<Real>& scratch) {
+HWY_NOINLINE void near_backward_keys(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                                     int64_t count, const Real* k_tile, const Real* v_tile,
+                                     const Real* dots, Real weight, Real* dk_tile, Real* dv_near,
+                                     NearScratch<Real>& scratch) {
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
   fill_row(d, count * value_width, Real(0), dv_near);
@@ -385,19 +416,22 @@ HWY_NOINLINE void near_backward_keys(const SweepArgs<Real>& args, const Rows& ro
   for (int64_t b = all.begin; b < all.end; b += kNearBlock) {
     const int64_t end = std::min(b + kNearBlock, all.end);
     load_block(args, rows, b, end, args.q, args.grad_out, /*transpose_second=*/true, scratch.block);
-    for (int64_t c = 0; c < end - b; ++c) scratch.column_lse[c] = lse[b + c], scratch.column_dot[c] = dots[b + c];
+    for (int64_t c = 0; c < end - b; ++c)
+      scratch.column_lse[c] = lse[b + c], scratch.column_dot[c] = dots[b + c];
     for (int64_t r = 0; r < count; r += kNearRows) {
       const ColumnRange range = columns_seen(begin + r, args.right, args.left, b, end);
       if (range.size() <= 0) continue;
       product(kNearRows, range.size(), width, left_rows(k_tile + r * width, width),
               RowTile<const Real>{scratch.block.first_t + range.begin, kNearStride},
               RowTile<Real>{scratch.scores, kNearStride}, Into::kOverwrite);
-      product(kNearRows, range.size(), value_width, left_rows(v_tile + r * value_width, value_width),
+      product(kNearRows, range.size(), value_width,
+              left_rows(v_tile + r * value_width, value_width),
               RowTile<const Real>{scratch.block.second_t + range.begin, kNearStride},
               RowTile<Real>{scratch.score_grads, kNearStride}, Into::kOverwrite);
       band_of_keys(args, rows, begin + r, range, scratch);
       for (int64_t i = 0; i < kNearRows; ++i) {
-        if (weight != Real(1)) scale_row(d, range.size(), weight, scratch.score_grads + i * kNearStride);
+        if (weight != Real(1))
+          scale_row(d, range.size(), weight, scratch.score_grads + i * kNearStride);
       }
       product(kNearRows, width, range.size(), left_rows(scratch.score_grads, kNearStride),
               RowTile<const Real>{scratch.block.first + range.begin * width, width},

@@ -12,12 +12,13 @@
 
 namespace fmmformer::cpu {
 
-/// Runs work(task, arena) for every task in [0, tasks), spread over torch's threads. What a task computes must not
-/// depend on which thread runs it.
+/// Runs work(task, arena) for every task in [0, tasks), spread over torch's threads. What a task
+/// computes must not depend on which thread runs it.
 template <typename Work>
 void parallel_tasks(int64_t tasks, const Work& work) {
   const auto run = [&work](int64_t begin, int64_t end) {
-    thread_local Arena arena;  // kept between calls: fresh pages cost more than the small tasks themselves
+    thread_local Arena
+        arena;  // kept between calls: fresh pages cost more than the small tasks themselves
     for (int64_t task = begin; task < end; ++task) work(task, arena);
   };
 #ifdef FMMFORMER_STD_THREADS  // thread sanitizer builds: it does not understand OpenMP's barriers

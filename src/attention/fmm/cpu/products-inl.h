@@ -15,7 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The left factor: element (row, p) is data[row * row_stride + p * depth_stride], so a transposed tile costs nothing.
+/// The left factor: element (row, p) is data[row * row_stride + p * depth_stride], so a transposed
+/// tile costs nothing.
 template <typename T>
 struct LeftTile {
   const T* data;
@@ -39,9 +40,11 @@ struct RowTile {
 
 enum class Into { kOverwrite, kAdd };
 
-// kRows x kVectors accumulators stay in registers; each step of depth loads kVectors vectors and broadcasts kRows numbers.
+// kRows x kVectors accumulators stay in registers; each step of depth loads kVectors vectors and
+// broadcasts kRows numbers.
 template <int kRows, int kVectors, typename T>
-HWY_INLINE void register_tile(int64_t depth, LeftTile<T> a, RowTile<const T> b, RowTile<T> c, Into into) {
+HWY_INLINE void register_tile(int64_t depth, LeftTile<T> a, RowTile<const T> b, RowTile<T> c,
+                              Into into) {
   const hn::ScalableTag<T> d;
   constexpr int64_t kLanes = hn::MaxLanes(d);
   hn::Vec<decltype(d)> sum[kRows][kVectors];
@@ -49,7 +52,8 @@ HWY_INLINE void register_tile(int64_t depth, LeftTile<T> a, RowTile<const T> b, 
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (int n = 0; n < kVectors; ++n) {
-      sum[r][n] = into == Into::kAdd ? hn::LoadU(d, c.data + r * c.row_stride + n * kLanes) : hn::Zero(d);
+      sum[r][n] =
+          into == Into::kAdd ? hn::LoadU(d, c.data + r * c.row_stride + n * kLanes) : hn::Zero(d);
     }
   }
   const T* HWY_RESTRICT left = a.data;
@@ -70,27 +74,30 @@ HWY_INLINE void register_tile(int64_t depth, LeftTile<T> a, RowTile<const T> b, 
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-    for (int n = 0; n < kVectors; ++n) hn::StoreU(sum[r][n], d, c.data + r * c.row_stride + n * kLanes);
+    for (int n = 0; n < kVectors; ++n)
+      hn::StoreU(sum[r][n], d, c.data + r * c.row_stride + n * kLanes);
   }
 }
 
 template <int kRows, int kVectors, typename T>
-HWY_NOINLINE void register_tile_column(int64_t rows, int64_t depth, LeftTile<T> a, RowTile<const T> b, RowTile<T> c,
-                                       Into into) {
+HWY_NOINLINE void register_tile_column(int64_t rows, int64_t depth, LeftTile<T> a,
+                                       RowTile<const T> b, RowTile<T> c, Into into) {
   for (int64_t r = 0; r < rows; r += kRows) {
-    register_tile<kRows, kVectors>(depth, {a.data + r * a.row_stride, a.row_stride, a.depth_stride}, b,
-                                   {c.data + r * c.row_stride, c.row_stride}, into);
+    register_tile<kRows, kVectors>(depth, {a.data + r * a.row_stride, a.row_stride, a.depth_stride},
+                                   b, {c.data + r * c.row_stride, c.row_stride}, into);
   }
 }
 
-/// c (+)= a b, for `rows` a multiple of 8. `columns` may be anything; up to one vector beyond them is written too.
+/// c (+)= a b, for `rows` a multiple of 8. `columns` may be anything; up to one vector beyond them
+/// is written too.
 template <typename T>
-HWY_INLINE void product(int64_t rows, int64_t columns, int64_t depth, LeftTile<T> a, RowTile<const T> b, RowTile<T> c,
-                        Into into) {
+HWY_INLINE void product(int64_t rows, int64_t columns, int64_t depth, LeftTile<T> a,
+                        RowTile<const T> b, RowTile<T> c, Into into) {
   constexpr int64_t kLanes = hn::MaxLanes(hn::ScalableTag<T>());
   // 32 registers hold 4 x 4 sums, 4 vectors and a broadcast; 16 hold 4 x 3, 3 and 1.
   constexpr int64_t kWidest = HWY_MAX_BYTES >= 64 ? 4 : 3;
-  constexpr int64_t kDepthBlock = 128;  // x 4 vectors: a slab of b that stays in L1 while rows pass over it
+  constexpr int64_t kDepthBlock =
+      128;  // x 4 vectors: a slab of b that stays in L1 while rows pass over it
   for (int64_t p = 0; p < depth; p += kDepthBlock) {
     const int64_t steps = depth - p < kDepthBlock ? depth - p : kDepthBlock;
     const LeftTile<T> left{a.data + p * a.depth_stride, a.row_stride, a.depth_stride};
@@ -124,9 +131,11 @@ HWY_INLINE void product(int64_t rows, int64_t columns, int64_t depth, LeftTile<T
 // Rows at and below the diagonal of a square tile are worked off in bands of this many rows.
 inline constexpr int64_t kTriangleRows = 8;
 
-/// c = lower triangle (diagonal included) of a b, rows x rows; what lies above the diagonal is zeroed.
+/// c = lower triangle (diagonal included) of a b, rows x rows; what lies above the diagonal is
+/// zeroed.
 template <typename T>
-HWY_INLINE void product_lower(int64_t rows, int64_t depth, LeftTile<T> a, RowTile<const T> b, RowTile<T> c) {
+HWY_INLINE void product_lower(int64_t rows, int64_t depth, LeftTile<T> a, RowTile<const T> b,
+                              RowTile<T> c) {
   constexpr int64_t kBand = 16;  // as wide as the widest vector
   for (int64_t r = 0; r < rows; r += kBand) {
     const int64_t height = rows - r < kBand ? rows - r : kBand;
@@ -140,28 +149,34 @@ HWY_INLINE void product_lower(int64_t rows, int64_t depth, LeftTile<T> a, RowTil
 
 /// c (+)= L b for a lower triangular L (rows x rows).
 template <typename T>
-HWY_INLINE void lower_times(int64_t rows, int64_t columns, const T* lower, int64_t lower_stride, RowTile<const T> b,
-                            RowTile<T> c, Into into) {
+HWY_INLINE void lower_times(int64_t rows, int64_t columns, const T* lower, int64_t lower_stride,
+                            RowTile<const T> b, RowTile<T> c, Into into) {
   for (int64_t r = 0; r < rows; r += kTriangleRows) {
-    product(kTriangleRows, columns, r + kTriangleRows, left_rows(lower + r * lower_stride, lower_stride), b,
+    product(kTriangleRows, columns, r + kTriangleRows,
+            left_rows(lower + r * lower_stride, lower_stride), b,
             {c.data + r * c.row_stride, c.row_stride}, into);
   }
 }
 
 /// c (+)= L^T b for a lower triangular L (rows x rows).
 template <typename T>
-HWY_INLINE void lower_transposed_times(int64_t rows, int64_t columns, const T* lower, int64_t lower_stride,
-                                       RowTile<const T> b, RowTile<T> c, Into into) {
+HWY_INLINE void lower_transposed_times(int64_t rows, int64_t columns, const T* lower,
+                                       int64_t lower_stride, RowTile<const T> b, RowTile<T> c,
+                                       Into into) {
   for (int64_t r = 0; r < rows; r += kTriangleRows) {
-    product(kTriangleRows, columns, rows - r, left_transposed(lower + r * lower_stride + r, lower_stride),
-            {b.data + r * b.row_stride, b.row_stride}, {c.data + r * c.row_stride, c.row_stride}, into);
+    product(kTriangleRows, columns, rows - r,
+            left_transposed(lower + r * lower_stride + r, lower_stride),
+            {b.data + r * b.row_stride, b.row_stride}, {c.data + r * c.row_stride, c.row_stride},
+            into);
   }
 }
 
-/// to[column][row] = from[row][column]; rows and columns are multiples of 4. Blocks of 128 bits: the shuffles inside
-/// them are the cheap ones on every machine, and full-width transposes measured no faster.
+/// to[column][row] = from[row][column]; rows and columns are multiples of 4. Blocks of 128 bits:
+/// the shuffles inside them are the cheap ones on every machine, and full-width transposes measured
+/// no faster.
 template <typename T>
-HWY_INLINE void transpose(int64_t rows, int64_t columns, const T* from, int64_t from_stride, T* to, int64_t to_stride) {
+HWY_INLINE void transpose(int64_t rows, int64_t columns, const T* from, int64_t from_stride, T* to,
+                          int64_t to_stride) {
   const hn::CappedTag<T, 16 / sizeof(T)> d;
   if constexpr (sizeof(T) == 4) {
     const hn::RepartitionToWide<decltype(d)> wide;
@@ -169,7 +184,8 @@ HWY_INLINE void transpose(int64_t rows, int64_t columns, const T* from, int64_t 
       for (int64_t c = 0; c < columns; c += 4) {
         const T* source = from + r * from_stride + c;
         const auto row0 = hn::LoadU(d, source), row1 = hn::LoadU(d, source + from_stride);
-        const auto row2 = hn::LoadU(d, source + 2 * from_stride), row3 = hn::LoadU(d, source + 3 * from_stride);
+        const auto row2 = hn::LoadU(d, source + 2 * from_stride),
+                   row3 = hn::LoadU(d, source + 3 * from_stride);
         const auto low01 = hn::BitCast(wide, hn::InterleaveLower(d, row0, row1));
         const auto low23 = hn::BitCast(wide, hn::InterleaveLower(d, row2, row3));
         const auto high01 = hn::BitCast(wide, hn::InterleaveUpper(d, row0, row1));
@@ -177,8 +193,10 @@ HWY_INLINE void transpose(int64_t rows, int64_t columns, const T* from, int64_t 
         T* target = to + c * to_stride + r;
         hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, low01, low23)), d, target);
         hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, low01, low23)), d, target + to_stride);
-        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, high01, high23)), d, target + 2 * to_stride);
-        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, high01, high23)), d, target + 3 * to_stride);
+        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, high01, high23)), d,
+                   target + 2 * to_stride);
+        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, high01, high23)), d,
+                   target + 3 * to_stride);
       }
     }
   } else {

@@ -14,16 +14,17 @@ namespace fmmformer::cpu::HWY_NAMESPACE {
 
 template <typename Real>
 struct QueryTiles {
-  Real *q, *k, *v, *grad, *group_grad, *dq;                     // [kChunk, padded D or Dv]
-  Real *q_features, *k_features, *gradient;                     // [kChunk, R]; gradient: U, then that of the features
-  Real *q_reciprocals, *k_reciprocals;                          // [kChunk, maps]
-  Real* v_t;                                                    // [padded Dv, kChunk]
-  Real* weight_grads;                                           // [kChunk, kChunk]: <dO_i, v_j>
-  Real* sums_t;                                                 // [padded Dv, R]: S transposed
+  Real *q, *k, *v, *grad, *group_grad, *dq;  // [kChunk, padded D or Dv]
+  Real *q_features, *k_features, *gradient;  // [kChunk, R]; gradient: U, then that of the features
+  Real *q_reciprocals, *k_reciprocals;       // [kChunk, maps]
+  Real* v_t;                                 // [padded Dv, kChunk]
+  Real* weight_grads;                        // [kChunk, kChunk]: <dO_i, v_j>
+  Real* sums_t;                              // [padded Dv, R]: S transposed
   Real near_dots[kChunk];
 
   QueryTiles(const SweepArgs<Real>& args, Arena& arena) {
-    const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim), features = feature_width(args);
+    const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim),
+                  features = feature_width(args);
     q = arena.take<Real>(kChunk * width);
     k = arena.take<Real>(kChunk * width);
     dq = arena.take<Real>(kChunk * width);
@@ -43,8 +44,8 @@ struct QueryTiles {
 
 // U_i = sum_j <dO_i, v_j> Fk_j over the keys in reach.
 template <typename Real>
-HWY_NOINLINE void sum_key_features(const SweepArgs<Real>& args, const Rows& rows, int64_t count, bool keys_before,
-                                   QueryTiles<Real>& tiles) {
+HWY_NOINLINE void sum_key_features(const SweepArgs<Real>& args, const Rows& rows, int64_t count,
+                                   bool keys_before, QueryTiles<Real>& tiles) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
   for (int g = 0; g < group_count(args); ++g) {
     const MapGroup<Real> group = group_of(args, rows.head, g);
@@ -56,10 +57,11 @@ HWY_NOINLINE void sum_key_features(const SweepArgs<Real>& args, const Rows& rows
     const RowTile<Real> result{tiles.gradient + group.begin, features};
     Into into = Into::kOverwrite;
     if (args.causal) {
-      product_lower(count, value_width, left_rows(grad, value_width), RowTile<const Real>{tiles.v_t, kChunk},
+      product_lower(count, value_width, left_rows(grad, value_width),
+                    RowTile<const Real>{tiles.v_t, kChunk},
                     RowTile<Real>{tiles.weight_grads, kChunk});
-      lower_times<Real>(count, group.width, tiles.weight_grads, kChunk, {tiles.k_features + group.begin, features},
-                        result, into);
+      lower_times<Real>(count, group.width, tiles.weight_grads, kChunk,
+                        {tiles.k_features + group.begin, features}, result, into);
       into = Into::kAdd;
     }
     if (keys_before) {
@@ -69,11 +71,12 @@ HWY_NOINLINE void sum_key_features(const SweepArgs<Real>& args, const Rows& rows
   }
 }
 
-// Row by row: dots, and U turned into the gradient of the query features, factor * (U - dot * sum of the keys).
+// Row by row: dots, and U turned into the gradient of the query features, factor * (U - dot * sum
+// of the keys).
 template <typename Real>
-HWY_NOINLINE void gradient_of_query_features(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                                             int64_t count, QueryTiles<Real>& tiles, Real* key_sums,
-                                             double* weight_sums) {
+HWY_NOINLINE void gradient_of_query_features(const SweepArgs<Real>& args, const Rows& rows,
+                                             int64_t begin, int64_t count, QueryTiles<Real>& tiles,
+                                             Real* key_sums, double* weight_sums) {
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), features = feature_width(args);
   for (int64_t i = 0; i < count; ++i) {
@@ -83,7 +86,8 @@ HWY_NOINLINE void gradient_of_query_features(const SweepArgs<Real>& args, const 
     for (int l = 0; l < args.maps; ++l, query += width, gradient += width) {
       Real factor = 0, dot = 0, through = 0;
       if (rows.live(begin + i)) {
-        const Real norm = has_row_sums(args) ? normalisers_of(args, rows, l)[begin + i] : constant_normaliser(args);
+        const Real norm = has_row_sums(args) ? normalisers_of(args, rows, l)[begin + i]
+                                             : constant_normaliser(args);
         dot = dot_aligned(d, width, query, gradient) / norm;
         factor = query_factor(args, rows.head, l, norm);
         through = normaliser_has_gradient(args, l, norm) ? dot : Real(0);
@@ -102,25 +106,28 @@ HWY_NOINLINE void gradient_of_query_features(const SweepArgs<Real>& args, const 
 
 // G += Fq^T dO, and the normaliser's counterpart, for whoever goes over the keys later.
 template <typename Real>
-void add_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count, QueryTiles<Real>& tiles,
-                 FarState<Real> query_sums) {
+void add_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
+                 QueryTiles<Real>& tiles, FarState<Real> query_sums) {
   const hn::ScalableTag<Real> d;
-  const int64_t width = padded(args.head_dim), features = feature_width(args), value_width = padded(args.value_dim);
+  const int64_t width = padded(args.head_dim), features = feature_width(args),
+                value_width = padded(args.value_dim);
   scale_queries(args, rows, begin, count, tiles.q_features, tiles.q_features);
   product(features, value_width, count, left_transposed<Real>(tiles.q_features, features),
-          RowTile<const Real>{tiles.grad, value_width}, RowTile<Real>{query_sums.sums, value_width}, Into::kAdd);
+          RowTile<const Real>{tiles.grad, value_width}, RowTile<Real>{query_sums.sums, value_width},
+          Into::kAdd);
   for (int64_t i = 0; i < count && begin + i < args.length; ++i) {
     for (int l = 0; l < args.maps; ++l) {
-      add_scaled_to(d, width, dots_of(args, rows, l)[begin + i], tiles.q_features + i * features + l * width,
-                    query_sums.key_sums + l * width);
+      add_scaled_to(d, width, dots_of(args, rows, l)[begin + i],
+                    tiles.q_features + i * features + l * width, query_sums.key_sums + l * width);
     }
   }
 }
 
 template <typename Real>
-HWY_NOINLINE void far_backward_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
-                                       bool keys_before, QueryTiles<Real>& tiles, FarState<Real> state,
-                                       FarState<Real> query_sums, double* weight_sums) {
+HWY_NOINLINE void far_backward_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                                       int64_t count, bool keys_before, QueryTiles<Real>& tiles,
+                                       FarState<Real> state, FarState<Real> query_sums,
+                                       double* weight_sums) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
   feature_rows(args, rows, begin, count, tiles.q, tiles.q_features, tiles.q_reciprocals);
   if (args.causal) {
@@ -131,25 +138,28 @@ HWY_NOINLINE void far_backward_queries(const SweepArgs<Real>& args, const Rows& 
   }
   sum_key_features(args, rows, count, keys_before, tiles);
   gradient_of_query_features(args, rows, begin, count, tiles, state.key_sums, weight_sums);
-  feature_rows_backward(args, count, tiles.q, tiles.q_features, tiles.q_reciprocals, tiles.gradient, tiles.dq);
+  feature_rows_backward(args, count, tiles.q, tiles.q_features, tiles.q_reciprocals, tiles.gradient,
+                        tiles.dq);
   if (args.causal) {
     product(value_width, features, count, left_transposed<Real>(tiles.v, value_width),
-            RowTile<const Real>{tiles.k_features, features}, RowTile<Real>{tiles.sums_t, features}, Into::kAdd);
+            RowTile<const Real>{tiles.k_features, features}, RowTile<Real>{tiles.sums_t, features},
+            Into::kAdd);
   }
   if (query_sums.sums != nullptr) add_queries(args, rows, begin, count, tiles, query_sums);
 }
 
 template <typename Real>
-void near_part(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count, QueryTiles<Real>& tiles,
-               NearScratch<Real>& near, double* weight_sums) {
+void near_part(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
+               QueryTiles<Real>& tiles, NearScratch<Real>& near, double* weight_sums) {
   const Real* weight = args.near_weight + rows.head * args.value_dim;
   const Real* grad = tiles.grad;
   if (!args.uniform_weights) {
     weigh_rows(count, args.value_dim, weight, tiles.grad, tiles.group_grad);
     grad = tiles.group_grad;
   }
-  near_backward_queries(args, rows, begin, count, tiles.q, grad, args.uniform_weights ? weight[0] : Real(1),
-                        tiles.near_dots, tiles.dq, near);
+  near_backward_queries(args, rows, begin, count, tiles.q, grad,
+                        args.uniform_weights ? weight[0] : Real(1), tiles.near_dots, tiles.dq,
+                        near);
   Real* dots = dots_of(args, rows, args.maps);
   for (int64_t i = 0; i < count && begin + i < args.length; ++i) {
     dots[begin + i] = tiles.near_dots[i];
@@ -158,23 +168,32 @@ void near_part(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int
 }
 
 template <typename Real>
-void query_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& arena, FarState<Real> state,
-                    FarState<Real> query_sums, double* weight_sums) {
+void query_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& arena,
+                    FarState<Real> state, FarState<Real> query_sums, double* weight_sums) {
   const hn::ScalableTag<Real> d;
   const Rows rows = rows_of(args, segment);
-  const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim), features = feature_width(args);
+  const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim),
+                features = feature_width(args);
   arena.reset();
   QueryTiles<Real> tiles(args, arena);
   NearScratch<Real> near(args, arena);
-  if (args.maps > 0) transpose(features, value_width, state.sums, value_width, tiles.sums_t, features);
+  if (args.maps > 0)
+    transpose(features, value_width, state.sums, value_width, tiles.sums_t, features);
   for (int64_t begin = segment.begin; begin < segment.end; begin += kChunk) {
     const int64_t end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, kVectorPad);
+    for (const View* view : {&args.q, &args.k, &args.dq}) {
+      prefetch_rows(args.element, *view, rows, begin + kChunk, args.head_dim);
+    }
+    for (const View* view : {&args.v, &args.grad_out}) {
+      prefetch_rows(args.element, *view, rows, begin + kChunk, args.value_dim);
+    }
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);
     load_rows(args.element, args.grad_out, rows, begin, count, args.value_dim, tiles.grad);
     const bool keys_before = !args.causal || begin > 0;
     if (args.maps > 0) {
-      far_backward_queries(args, rows, begin, count, keys_before, tiles, state, query_sums, weight_sums);
+      far_backward_queries(args, rows, begin, count, keys_before, tiles, state, query_sums,
+                           weight_sums);
     } else {
       fill_row(d, count * width, Real(0), tiles.dq);
     }
@@ -183,12 +202,12 @@ void query_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& 
   }
 }
 
-void QuerySweepF32(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state,
-                   FarState<float> query_sums, double* weight_sums) {
+void QuerySweepF32(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
+                   FarState<float> state, FarState<float> query_sums, double* weight_sums) {
   query_sweep_of(args, segment, arena, state, query_sums, weight_sums);
 }
-void QuerySweepF64(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state,
-                   FarState<double> query_sums, double* weight_sums) {
+void QuerySweepF64(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
+                   FarState<double> state, FarState<double> query_sums, double* weight_sums) {
   query_sweep_of(args, segment, arena, state, query_sums, weight_sums);
 }
 
@@ -201,12 +220,12 @@ namespace fmmformer::cpu {
 HWY_EXPORT(QuerySweepF32);
 HWY_EXPORT(QuerySweepF64);
 
-void query_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state,
-                 FarState<float> query_sums, double* weight_sums) {
+void query_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
+                 FarState<float> state, FarState<float> query_sums, double* weight_sums) {
   HWY_DYNAMIC_DISPATCH(QuerySweepF32)(args, segment, arena, state, query_sums, weight_sums);
 }
-void query_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state,
-                 FarState<double> query_sums, double* weight_sums) {
+void query_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
+                 FarState<double> state, FarState<double> query_sums, double* weight_sums) {
   HWY_DYNAMIC_DISPATCH(QuerySweepF64)(args, segment, arena, state, query_sums, weight_sums);
 }
 

@@ -15,10 +15,10 @@ HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// exp(x) for x <= 0 (a little above is fine); relative error below 2e-7, 0 below -87.3. NaN stays NaN.
+/// exp(x) for x <= 0 (a little above is fine); relative error below 2e-7, 0 below -87.3. NaN stays
+/// NaN.
 template <class D>
-  requires(sizeof(hn::TFromD<D>) == 4)
-HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
+requires(sizeof(hn::TFromD<D>) == 4) HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
   const auto n = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504088896341f)));
   // x - n ln 2 in two steps: the first product is exact because the constant has few bits.
@@ -37,8 +37,7 @@ HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
 }
 
 template <class D>
-  requires(sizeof(hn::TFromD<D>) == 8)
-HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
+requires(sizeof(hn::TFromD<D>) == 8) HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -708.0)), hn::Exp(d, x));
 }
 
@@ -61,9 +60,15 @@ struct VectorOps {
   HWY_INLINE V sub(V a, V b) const { return hn::Sub(a, b); }
   HWY_INLINE V mul(V a, V b) const { return hn::Mul(a, b); }
   HWY_INLINE V div(V a, V b) const { return hn::Div(a, b); }
-  HWY_INLINE V max0(V x) const { return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x); }  // keeps NaN
-  HWY_INLINE V select_positive(V x, V a, V b) const { return hn::IfThenElse(hn::Gt(x, hn::Zero(d)), a, b); }
-  HWY_INLINE V select_negative(V x, V a, V b) const { return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), a, b); }
+  HWY_INLINE V max0(V x) const {
+    return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
+  }  // keeps NaN
+  HWY_INLINE V select_positive(V x, V a, V b) const {
+    return hn::IfThenElse(hn::Gt(x, hn::Zero(d)), a, b);
+  }
+  HWY_INLINE V select_negative(V x, V a, V b) const {
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), a, b);
+  }
   HWY_INLINE V log1p(V x) const { return hn::Log1p(d, x); }
 };
 

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sweeps: the whole arithmetic of FMM attention on the CPU, as plain functions over memory. No torch here.
+// The sweeps: the whole arithmetic of FMM attention on the CPU, as plain functions over memory. No
+// torch here.
 //
-// A sweep walks one (batch entry, head) in chunks of kChunk tokens. Far field: the r feature maps of a token are laid
-// side by side into one feature row of width R = r * padded D, so that r far fields are one linear attention of
-// feature dimension R. With F the feature rows, and the query rows scaled by weight * far_scale / norm:
+// A sweep walks one (batch entry, head) in chunks of kChunk tokens. Far field: the r feature maps
+// of a token are laid side by side into one feature row of width R = r * padded D, so that r far
+// fields are one linear attention of feature dimension R. With F the feature rows, and the query
+// rows scaled by weight * far_scale / norm:
 //
-//   forward   out_i = (inside the chunk) sum_{j <= i} <Fq_i, Fk_j> v_j  +  (before it) Fq_i S,      S = sum_j Fk_j v_j^T
-//   backward  U_i   = sum_{j <= i} <dO_i, v_j> Fk_j                  (query sweep, forwards, keeps S transposed)
-//             dot_i = <Fq_i, U_i> / norm_i  =  <dO_i, far_i>         (all that the normaliser's gradient needs)
-//             dFk_j = sum_{i >= j} (<dO_i, v_j> - dot_i) Fq_i        (key sweep, backwards, keeps G = sum_i Fq_i dO_i^T)
-//             dv_j  = sum_{i >= j} <Fq_i, Fk_j> dO_i
+//   forward   out_i = (inside the chunk) sum_{j <= i} <Fq_i, Fk_j> v_j  +  (before it) Fq_i S, S =
+//   sum_j Fk_j v_j^T backward  U_i   = sum_{j <= i} <dO_i, v_j> Fk_j                  (query sweep,
+//   forwards, keeps S transposed)
+//             dot_i = <Fq_i, U_i> / norm_i  =  <dO_i, far_i>         (all that the normaliser's
+//             gradient needs) dFk_j = sum_{i >= j} (<dO_i, v_j> - dot_i) Fq_i        (key sweep,
+//             backwards, keeps G = sum_i Fq_i dO_i^T) dv_j  = sum_{i >= j} <Fq_i, Fk_j> dO_i
 //
-// Two-sided, S and G are sums over everything and the parts inside a chunk vanish. docs/math.md derives all of it.
+// Two-sided, S and G are sums over everything and the parts inside a chunk vanish. docs/math.md
+// derives all of it.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +61,8 @@ struct SweepArgs {
 
   Real* log_sum_exp = nullptr;  // [batch, heads, length]
   Real* normalisers = nullptr;  // [batch, heads, maps, length]; none unless row sums
-  Real* row_dots = nullptr;     // [batch, heads, maps + 1, length]: <dO, far_l> by map, then <dO, near>; backward only
+  Real* row_dots = nullptr;     // [batch, heads, maps + 1, length]: <dO, far_l> by map, then <dO,
+                                // near>; backward only
 };
 
 /// Rows [begin, end) of one (batch entry, head).
@@ -65,14 +70,18 @@ struct Segment {
   int64_t batch, head, begin, end;
 };
 
-inline constexpr int64_t kChunk = 32;       // tokens: longer wastes work inside the chunk, shorter wastes state traffic
-inline constexpr int64_t kVectorPad = 16;   // feature and value rows are padded to whole 64-byte (fp32) vectors
+inline constexpr int64_t kChunk =
+    32;  // tokens: longer wastes work inside the chunk, shorter wastes state traffic
+inline constexpr int64_t kVectorPad =
+    16;  // feature and value rows are padded to whole 64-byte (fp32) vectors
 
-constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+constexpr int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 constexpr int64_t padded(int64_t dim) { return round_up(dim, kVectorPad); }
 
-/// A sum over tokens of (feature row) x (value row), with the sum of the feature rows: S and z above, or G and its
-/// counterpart. [R, padded Dv] and [R], both zeroed or filled by the caller.
+/// A sum over tokens of (feature row) x (value row), with the sum of the feature rows: S and z
+/// above, or G and its counterpart. [R, padded Dv] and [R], both zeroed or filled by the caller.
 template <typename Real>
 struct FarState {
   Real* sums = nullptr;
@@ -88,26 +97,32 @@ int64_t far_state_size(const SweepArgs<Real>& args) {  // of sums and key_sums t
 }
 
 /// Adds the keys of a segment to `state`.
-void sum_keys(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state);
-void sum_keys(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state);
+void sum_keys(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
+              FarState<float> state);
+void sum_keys(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
+              FarState<double> state);
 
-/// Writes out, log_sum_exp and normalisers. `state`: causal, the keys before the segment, and on return those after
-/// it too; two-sided, all keys.
-void forward_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state);
-void forward_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state);
+/// Writes out, log_sum_exp and normalisers. `state`: causal, the keys before the segment, and on
+/// return those after it too; two-sided, all keys.
+void forward_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
+                   FarState<float> state);
+void forward_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
+                   FarState<double> state);
 
-/// Writes dq and row_dots. `state` as in forward_sweep. Where `query_sums` is given, adds the segment's part of G.
-/// Adds the gradients of the weights to weight_sums [maps + 1] (by map, then near) where these are uniform.
-void query_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> state,
-                 FarState<float> query_sums, double* weight_sums);
-void query_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> state,
-                 FarState<double> query_sums, double* weight_sums);
+/// Writes dq and row_dots. `state` as in forward_sweep. Where `query_sums` is given, adds the
+/// segment's part of G. Adds the gradients of the weights to weight_sums [maps + 1] (by map, then
+/// near) where these are uniform.
+void query_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
+                 FarState<float> state, FarState<float> query_sums, double* weight_sums);
+void query_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
+                 FarState<double> state, FarState<double> query_sums, double* weight_sums);
 
-/// Writes dk and dv. `query_sums`: causal, G of the queries after the segment (on return also the segment's);
-/// two-sided, of all queries. Adds the gradients of per-channel weights to weight_sums [maps + 1, padded Dv].
-void key_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena, FarState<float> query_sums,
-               double* weight_sums);
-void key_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena, FarState<double> query_sums,
-               double* weight_sums);
+/// Writes dk and dv. `query_sums`: causal, G of the queries after the segment (on return also the
+/// segment's); two-sided, of all queries. Adds the gradients of per-channel weights to weight_sums
+/// [maps + 1, padded Dv].
+void key_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
+               FarState<float> query_sums, double* weight_sums);
+void key_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
+               FarState<double> query_sums, double* weight_sums);
 
 }  // namespace fmmformer::cpu

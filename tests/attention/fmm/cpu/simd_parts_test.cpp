@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the SIMD kernels, each on every instruction set that this machine has, against plain
+// loops.
+#include "attention/fmm/cpu/targets.h"
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "../tests/attention/fmm/cpu/simd_parts_test.cpp"
+#include "hwy/foreach_target.h"
+// clang-format on
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "attention/fmm/cpu/dropout-inl.h"
+#include "attention/fmm/cpu/features-inl.h"
+#include "attention/fmm/cpu/products-inl.h"
+#include "attention/fmm/cpu/simd_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fmmformer::cpu::HWY_NAMESPACE {
+
+template <typename T>
+std::vector<T> random_numbers(int64_t count, uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<double> normal;
+  std::vector<T> numbers(count);
+  for (T& number : numbers) number = static_cast<T>(normal(generator));
+  return numbers;
+}
+
+template <typename T>
+void check_product(int64_t rows, int64_t columns, int64_t depth, bool transposed, Into into) {
+  const int64_t stride = columns + 40;
+  const auto a = random_numbers<T>(rows * depth, 1), b = random_numbers<T>(depth * stride, 2);
+  auto c = random_numbers<T>(rows * stride, 3);
+  const auto before = c;
+  product(rows, columns, depth,
+          transposed ? left_transposed(a.data(), rows) : left_rows(a.data(), depth),
+          RowTile<const T>{b.data(), stride}, RowTile<T>{c.data(), stride}, into);
+  const double allowed = (sizeof(T) == 4 ? 1e-5 : 1e-13) * (depth + 1);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t n = 0; n < columns; ++n) {
+      double expected = into == Into::kAdd ? before[r * stride + n] : 0.0;
+      for (int64_t p = 0; p < depth; ++p) {
+        expected +=
+            static_cast<double>(a[transposed ? p * rows + r : r * depth + p]) * b[p * stride + n];
+      }
+      ASSERT_NEAR(c[r * stride + n], expected, allowed)
+          << rows << " x " << columns << " x " << depth;
+    }
+  }
+}
+
+void CheckProducts() {
+  for (const int64_t columns : {1, 4, 16, 17, 33, 48, 64, 80, 200}) {
+    for (const int64_t depth : {0, 1, 7, 64, 129, 300}) {
+      for (const bool transposed : {false, true}) {
+        for (const Into into : {Into::kOverwrite, Into::kAdd}) {
+          check_product<float>(16, columns, depth, transposed, into);
+          check_product<double>(8, columns, depth, transposed, into);
+        }
+      }
+    }
+  }
+}
+
+void CheckTransposes() {
+  constexpr int64_t kRows = 20, kColumns = 48;
+  const auto from = random_numbers<float>(kRows * kColumns, 4);
+  std::vector<float> to(kRows * kColumns);
+  transpose(kRows, kColumns, from.data(), kColumns, to.data(), kRows);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kColumns; ++c) ASSERT_EQ(to[c * kRows + r], from[r * kColumns + c]);
+  }
+}
+
+void CheckTriangles() {
+  constexpr int64_t kRows = 32, kDepth = 16, kColumns = 16;
+  const auto a = random_numbers<double>(kRows * kDepth, 5),
+             b = random_numbers<double>(kDepth * kRows, 6);
+  const auto v = random_numbers<double>(kRows * kColumns, 7);
+  std::vector<double> lower(kRows * kRows), times(kRows * kColumns), transposed(kRows * kColumns);
+  product_lower(kRows, kDepth, left_rows(a.data(), kDepth), RowTile<const double>{b.data(), kRows},
+                RowTile<double>{lower.data(), kRows});
+  lower_times<double>(kRows, kColumns, lower.data(), kRows, {v.data(), kColumns},
+                      {times.data(), kColumns}, Into::kOverwrite);
+  lower_transposed_times<double>(kRows, kColumns, lower.data(), kRows, {v.data(), kColumns},
+                                 {transposed.data(), kColumns}, Into::kOverwrite);
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t e = 0; e < kColumns; ++e) {
+      double row = 0, column = 0;
+      for (int64_t j = 0; j < kRows; ++j) {
+        row += j <= i ? lower[i * kRows + j] * v[j * kColumns + e] : 0.0;
+        column += j >= i ? lower[j * kRows + i] * v[j * kColumns + e] : 0.0;
+      }
+      ASSERT_NEAR(times[i * kColumns + e], row, 1e-12);
+      ASSERT_NEAR(transposed[i * kColumns + e], column, 1e-12);
+    }
+  }
+}
+
+template <typename T>
+T exp_of(T x) {
+  const hn::ScalableTag<T> d;
+  return hn::GetLane(exp_nonpositive(d, hn::Set(d, x)));
+}
+
+void CheckExponentials() {
+  for (float x = -87.0f; x <= 0.0f; x += 0.0137f) {
+    ASSERT_NEAR(exp_of(x) / std::exp(static_cast<double>(x)), 1.0, 2e-7) << x;
+  }
+  for (double x = -700.0; x <= 0.0; x += 0.137)
+    ASSERT_NEAR(exp_of(x) / std::exp(x), 1.0, 1e-15) << x;
+  EXPECT_EQ(exp_of(0.0f), 1.0f);
+  EXPECT_EQ(exp_of(-1e30f), 0.0f);
+  EXPECT_EQ(exp_of(-std::numeric_limits<float>::infinity()), 0.0f);
+  EXPECT_TRUE(std::isnan(exp_of(std::numeric_limits<float>::quiet_NaN())));
+}
+
+// The slope of each feature map against a difference quotient of its value.
+void CheckFeatureSlopes() {
+  const hn::ScalableTag<double> d;
+  const VectorOps<decltype(d)> ops{d};
+  const auto value = [&](FeatureMap map, double x) HWY_ATTR {
+    const auto v = hn::Set(d, x);
+    return hn::GetLane(feature_value(ops, map, v, exp_minus_abs(d, v)));
+  };
+  for (const auto& [map, name] : EnumTable<FeatureMap>::entries()) {
+    for (const double x : {-30.0, -3.0, -0.4, 0.7, 2.5, 30.0}) {
+      const auto v = hn::Set(d, x);
+      const double slope = hn::GetLane(feature_slope(ops, map, v, exp_minus_abs(d, v)));
+      const double quotient = (value(map, x + 1e-6) - value(map, x - 1e-6)) / 2e-6;
+      EXPECT_NEAR(slope, quotient, 1e-8) << name << " at " << x;
+    }
+  }
+}
+
+void CheckDropoutAgainstScalarPhilox() {
+  const Dropout dropout{.seed = 0x123456789abcdef0, .head = 7, .probability = 0.25};
+  const auto expected = [&](int64_t query, int64_t key) {
+    const PhiloxBlock block =
+        philox_block({{static_cast<uint32_t>(key / 4), static_cast<uint32_t>(query), 7, 0}},
+                     0x9abcdef0, 0x12345678);
+    return block.word[key % 4] < dropout_threshold(0.25) ? 0.0f : static_cast<float>(1 / 0.75);
+  };
+  std::vector<float> row(kDropoutColumns);
+  dropout_for_query(dropout, 1000, 999, 130, row.data());
+  for (int64_t c = 0; c < 130; ++c) ASSERT_EQ(row[c], expected(1000, 999 + c));
+  std::vector<float> tile(4 * kDropoutColumns);
+  dropout_for_keys(dropout, 1004, 77, 130, tile.data(), kDropoutColumns);
+  for (int64_t r = 0; r < 4; ++r) {
+    for (int64_t c = 0; c < 130; ++c)
+      ASSERT_EQ(tile[r * kDropoutColumns + c], expected(77 + c, 1004 + r));
+  }
+}
+
+}  // namespace fmmformer::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fmmformer {
+
+// The table of names lives in the operator library, which this test does without.
+std::span<const EnumName<FeatureMap>> EnumTable<FeatureMap>::entries() {
+  static constexpr EnumName<FeatureMap> kEntries[] = {
+      {FeatureMap::kElu, "elu"},          {FeatureMap::kEluFlip, "elu_flip"},
+      {FeatureMap::kTanh1, "tanh1"},      {FeatureMap::kTanh, "tanh"},
+      {FeatureMap::kRelu, "relu"},        {FeatureMap::kSoftplus, "softplus"},
+      {FeatureMap::kIdentity, "identity"}};
+  return kEntries;
+}
+
+namespace cpu {
+namespace {
+
+HWY_EXPORT(CheckProducts);
+HWY_EXPORT(CheckTransposes);
+HWY_EXPORT(CheckTriangles);
+HWY_EXPORT(CheckExponentials);
+HWY_EXPORT(CheckFeatureSlopes);
+HWY_EXPORT(CheckDropoutAgainstScalarPhilox);
+
+// Runs `check` once for every instruction set, worst first.
+template <typename Check>
+void on_every_target(const Check& check) {
+  for (int64_t left = hwy::SupportedTargets() & HWY_TARGETS; left != 0; left &= left - 1) {
+    const int64_t target = left & -left;
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(target);
+    SCOPED_TRACE(hwy::TargetName(target));
+    check();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().DeInit();
+}
+
+TEST(SimdParts, ProductsEqualPlainLoopsForAnyShape) {
+  on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckProducts)(); });
+}
+TEST(SimdParts, TransposesMoveEveryElement) {
+  on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckTransposes)(); });
+}
+TEST(SimdParts, TriangularProductsLeaveTheOtherTriangleOut) {
+  on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckTriangles)(); });
+}
+TEST(SimdParts, ExponentialIsExactToTwoUnitsAndKeepsNan) {
+  on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckExponentials)(); });
+}
+TEST(SimdParts, FeatureSlopesAreTheDerivativesOfTheValues) {
+  on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckFeatureSlopes)(); });
+}
+TEST(SimdParts, DropoutTilesDrawTheWordsOfScalarPhilox) {
+  on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckDropoutAgainstScalarPhilox)(); });
+}
+
+}  // namespace
+}  // namespace cpu
+}  // namespace fmmformer
+#endif  // HWY_ONCE
