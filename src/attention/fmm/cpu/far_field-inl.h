@@ -12,6 +12,7 @@
 
 #include "attention/fmm/cpu/features-inl.h"
 #include "attention/fmm/cpu/products-inl.h"
+#include "attention/fmm/cpu/rows-inl.h"
 #include "attention/fmm/cpu/sweep.h"
 #include "attention/fmm/cpu/tile_io-inl.h"
 
@@ -95,38 +96,11 @@ HWY_INLINE Real query_factor(const SweepArgs<Real>& args, int64_t head, int map,
   return weight * args.far_scale / normaliser;
 }
 
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE void add_to(D d, int64_t count, const T* from, T* to) {
-  for (int64_t c = 0; c < count; c += hn::Lanes(d))
-    hn::Store(hn::Add(hn::Load(d, to + c), hn::Load(d, from + c)), d, to + c);
-}
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE void add_scaled_to(D d, int64_t count, T factor, const T* from, T* to) {
-  const auto scale = hn::Set(d, factor);
-  for (int64_t c = 0; c < count; c += hn::Lanes(d)) {
-    hn::Store(hn::MulAdd(scale, hn::Load(d, from + c), hn::Load(d, to + c)), d, to + c);
-  }
-}
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE T dot_aligned(D d, int64_t count, const T* a, const T* b) {
-  auto sum = hn::Zero(d);
-  for (int64_t c = 0; c < count; c += hn::Lanes(d))
-    sum = hn::MulAdd(hn::Load(d, a + c), hn::Load(d, b + c), sum);
-  return sum_of_lanes(d, sum);
-}
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE void scale_by(D d, int64_t count, T factor, const T* from, T* to) {
-  const auto scale = hn::Set(d, factor);
-  for (int64_t c = 0; c < count; c += hn::Lanes(d))
-    hn::Store(hn::Mul(hn::Load(d, from + c), scale), d, to + c);
-}
-
 /// scaled[i] = query_factor * features[i], from normalisers that forward kept; may be done in
 /// place.
 template <typename Real>
 HWY_NOINLINE void scale_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
                                 int64_t count, const Real* features, Real* scaled) {
-  const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim);
   for (int64_t i = 0; i < count; ++i) {
     for (int l = 0; l < args.maps; ++l, features += width, scaled += width) {
@@ -136,7 +110,7 @@ HWY_NOINLINE void scale_queries(const SweepArgs<Real>& args, const Rows& rows, i
                                              : constant_normaliser(args);
         factor = query_factor(args, rows.head, l, norm);
       }
-      scale_by(d, width, factor, features, scaled);
+      scale_row(width, factor, features, scaled);
     }
   }
 }

@@ -7,6 +7,7 @@
 #define FMMFORMER_FEATURES_INL_H_
 #endif
 
+#include "attention/fmm/cpu/rows-inl.h"
 #include "attention/fmm/cpu/simd_math-inl.h"
 #include "attention/fmm/cpu/sweep.h"
 #include "attention/fmm/cpu/tile_io-inl.h"
@@ -39,26 +40,45 @@ HWY_INLINE void make_unit_features(int maps, int64_t width, Real* row, Real* rec
   }
 }
 
-/// features[i][l * padded(D) + c] = f_l(tile[i])[c]; rows that are not live are zeros.
-/// reciprocals [count][maps] is written where features are unit features.
+/// A tile of feature rows with what backward needs again.
+template <typename Real>
+struct FeatureTile {
+  Real* values;  // [kChunk, R]: values[i][l * padded(D) + c] = f_l(x_i)[c]; rows that are not live
+                 // are zeros
+  Real* exps;    // [kChunk, padded D]: exp(-|x|), where a map needs it
+  Real* reciprocals;  // [kChunk, maps]: of sum_d phi, where features are unit features
+
+  FeatureTile(const SweepArgs<Real>& args, Arena& arena)
+      : values(arena.take<Real>(kChunk * feature_width(args))),
+        exps(arena.take<Real>(kChunk * padded(args.head_dim))),
+        reciprocals(arena.take<Real>(kChunk * kMaxFeatureMaps)) {}
+};
+
+/// The features of the rows [begin, begin + count) that `tile` holds.
 template <typename Real>
 HWY_NOINLINE void feature_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                               int64_t count, const Real* tile, Real* features, Real* reciprocals) {
+                               int64_t count, const Real* tile, const NextRows& next,
+                               FeatureTile<Real>& result) {
   const hn::ScalableTag<Real> d;
   const VectorOps<decltype(d)> ops{d};
   constexpr int64_t kLanes = hn::MaxLanes(d);
   const int64_t width = padded(args.head_dim), feature_stride = feature_width(args);
   const bool with_exp = any_map_needs_exp(args);
-  for (int64_t i = 0; i < count;
-       ++i, tile += width, features += feature_stride, reciprocals += args.maps) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Real* x_row = tile + i * width;
+    Real* features = result.values + i * feature_stride;
+    Real* exps = result.exps + i * width;
+    next.ask_for(i);
     if (!rows.live(begin + i)) {
       zero_row(features, 0, feature_stride);
-      zero_row(reciprocals, 0, args.maps);
+      zero_row(exps, 0, width);
+      zero_row(result.reciprocals, i * args.maps, (i + 1) * args.maps);
       continue;
     }
     for (int64_t c = 0; c < width; c += kLanes) {
-      const auto x = hn::Load(d, tile + c);
+      const auto x = hn::Load(d, x_row + c);
       const auto e = with_exp ? exp_minus_abs(d, x) : hn::Zero(d);
+      hn::Store(e, d, exps + c);
       const int64_t real_columns =
           args.head_dim - c;  // the padding must stay 0: phi(0) need not be
       for (int l = 0; l < args.maps; ++l) {
@@ -69,7 +89,8 @@ HWY_NOINLINE void feature_rows(const SweepArgs<Real>& args, const Rows& rows, in
         hn::Store(value, d, features + l * width + c);
       }
     }
-    if (args.unit_features) make_unit_features(args.maps, width, features, reciprocals);
+    if (args.unit_features)
+      make_unit_features(args.maps, width, features, result.reciprocals + i * args.maps);
   }
 }
 
@@ -79,11 +100,7 @@ HWY_INLINE void unit_feature_gradient(int maps, int64_t width, const Real* featu
                                       const Real* reciprocals, Real* gradient) {
   const hn::ScalableTag<Real> d;
   for (int l = 0; l < maps; ++l, features += width, gradient += width) {
-    auto dots = hn::Zero(d);
-    for (int64_t c = 0; c < width; c += hn::Lanes(d)) {
-      dots = hn::MulAdd(hn::Load(d, gradient + c), hn::Load(d, features + c), dots);
-    }
-    const auto dot = hn::Set(d, sum_of_lanes(d, dots));
+    const auto dot = hn::Set(d, dot_of_rows(width, gradient, features));
     const auto scale = hn::Set(d, reciprocals[l]);
     for (int64_t c = 0; c < width; c += hn::Lanes(d)) {
       hn::Store(hn::Mul(hn::Sub(hn::Load(d, gradient + c), dot), scale), d, gradient + c);
@@ -94,21 +111,19 @@ HWY_INLINE void unit_feature_gradient(int maps, int64_t width, const Real* featu
 /// dx[i] = sum_l phi_l'(x[i]) dfeature[i][l]: overwrites dx; destroys the gradient tile.
 template <typename Real>
 HWY_NOINLINE void feature_rows_backward(const SweepArgs<Real>& args, int64_t count,
-                                        const Real* tile, const Real* features,
-                                        const Real* reciprocals, Real* gradient, Real* dx) {
+                                        const Real* tile, const FeatureTile<Real>& features,
+                                        Real* gradient, Real* dx) {
   const hn::ScalableTag<Real> d;
   const VectorOps<decltype(d)> ops{d};
-  constexpr int64_t kLanes = hn::MaxLanes(d);
   const int64_t width = padded(args.head_dim), feature_stride = feature_width(args);
-  const bool with_exp = any_map_needs_exp(args);
+  const Real* exps = features.exps;
   for (int64_t i = 0; i < count; ++i) {
     if (args.unit_features) {
-      unit_feature_gradient(args.maps, width, features + i * feature_stride,
-                            reciprocals + i * args.maps, gradient);
+      unit_feature_gradient(args.maps, width, features.values + i * feature_stride,
+                            features.reciprocals + i * args.maps, gradient);
     }
-    for (int64_t c = 0; c < width; c += kLanes) {
-      const auto x = hn::Load(d, tile + c);
-      const auto e = with_exp ? exp_minus_abs(d, x) : hn::Zero(d);
+    for (int64_t c = 0; c < width; c += hn::Lanes(d)) {
+      const auto x = hn::Load(d, tile + c), e = hn::Load(d, exps + c);
       auto sum = hn::Zero(d);
       for (int l = 0; l < args.maps; ++l) {
         const auto slope = feature_slope(ops, args.feature_maps[l], x, e);
@@ -116,7 +131,7 @@ HWY_NOINLINE void feature_rows_backward(const SweepArgs<Real>& args, int64_t cou
       }
       hn::Store(sum, d, dx + c);
     }
-    tile += width, dx += width, gradient += feature_stride;
+    tile += width, exps += width, dx += width, gradient += feature_stride;
   }
 }
 

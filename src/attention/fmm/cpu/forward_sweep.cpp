@@ -14,12 +14,13 @@ namespace fmmformer::cpu::HWY_NAMESPACE {
 
 template <typename Real>
 struct ForwardTiles {
-  Real *q, *k, *v, *out, *group_out;            // [kChunk, padded D or Dv]
-  Real *q_features, *k_features, *reciprocals;  // [kChunk, R]
-  Real* k_features_t;                           // [R, kChunk]
-  Real* weights;                                // [kChunk, kChunk]: <Fq_i, Fk_j>
+  Real *q, *k, *v, *out, *group_out;         // [kChunk, padded D or Dv]
+  FeatureTile<Real> q_features, k_features;  // [kChunk, R]
+  Real* k_features_t;                        // [R, kChunk]
+  Real* weights;                             // [kChunk, kChunk]: <Fq_i, Fk_j>
 
-  ForwardTiles(const SweepArgs<Real>& args, Arena& arena) {
+  ForwardTiles(const SweepArgs<Real>& args, Arena& arena)
+      : q_features(args, arena), k_features(args, arena) {
     const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim),
                   features = feature_width(args);
     q = arena.take<Real>(kChunk * width);
@@ -27,9 +28,6 @@ struct ForwardTiles {
     v = arena.take<Real>(kChunk * value_width);
     out = arena.take<Real>(kChunk * value_width);
     group_out = arena.take<Real>(kChunk * value_width);
-    q_features = arena.take<Real>(kChunk * features);
-    k_features = arena.take<Real>(kChunk * features);
-    reciprocals = arena.take<Real>(kChunk * kMaxFeatureMaps);
     k_features_t = arena.take<Real>(features * kChunk);
     weights = arena.take<Real>(kChunk * kChunk);
   }
@@ -39,7 +37,7 @@ template <typename Real>
 void add_keys(const SweepArgs<Real>& args, int64_t count, const ForwardTiles<Real>& tiles,
               FarState<Real> state) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
-  product(features, value_width, count, left_transposed<Real>(tiles.k_features, features),
+  product(features, value_width, count, left_transposed<Real>(tiles.k_features.values, features),
           RowTile<const Real>{tiles.v, value_width}, RowTile<Real>{state.sums, value_width},
           Into::kAdd);
 }
@@ -49,13 +47,12 @@ void load_keys(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int
                ForwardTiles<Real>& tiles) {
   load_rows(args.element, args.k, rows, begin, count, args.head_dim, tiles.k);
   load_rows(args.element, args.v, rows, begin, count, args.value_dim, tiles.v);
-  feature_rows(args, rows, begin, count, tiles.k, tiles.k_features, tiles.reciprocals);
+  feature_rows(args, rows, begin, count, tiles.k, NextRows(), tiles.k_features);
 }
 
 template <typename Real>
 void sum_keys_of(const SweepArgs<Real>& args, const Segment& segment, Arena& arena,
                  FarState<Real> state) {
-  const hn::ScalableTag<Real> d;
   const int64_t features = feature_width(args);
   const Rows rows = rows_of(args, segment);
   arena.reset();
@@ -65,7 +62,7 @@ void sum_keys_of(const SweepArgs<Real>& args, const Segment& segment, Arena& are
     load_keys(args, rows, begin, count, tiles);
     add_keys(args, count, tiles, state);
     for (int64_t j = 0; j < count; ++j)
-      add_to(d, features, tiles.k_features + j * features, state.key_sums);
+      add_row(features, tiles.k_features.values + j * features, state.key_sums);
   }
 }
 
@@ -75,43 +72,42 @@ template <typename Real>
 HWY_NOINLINE void normalise_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
                                     int64_t count, const ForwardTiles<Real>& tiles,
                                     Real* key_sums) {
-  const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), features = feature_width(args);
   for (int64_t i = 0; i < count; ++i) {
-    Real* query = tiles.q_features + i * features;
-    if (args.causal) add_to(d, features, tiles.k_features + i * features, key_sums);
+    Real* query = tiles.q_features.values + i * features;
+    if (args.causal) add_row(features, tiles.k_features.values + i * features, key_sums);
     for (int l = 0; l < args.maps; ++l, query += width) {
       Real factor = 0;
       if (rows.live(begin + i)) {
         Real norm = constant_normaliser(args);
         if (has_row_sums(args)) {
-          norm = normaliser_from_sum(args, l, dot_aligned(d, width, query, key_sums + l * width));
+          norm = normaliser_from_sum(args, l, dot_of_rows(width, query, key_sums + l * width));
           normalisers_of(args, rows, l)[begin + i] = norm;
         }
         factor = query_factor(args, rows.head, l, norm);
       } else if (has_row_sums(args) && begin + i < args.length) {
         normalisers_of(args, rows, l)[begin + i] = Real(1);
       }
-      scale_by(d, width, factor, query, query);
+      scale_row(width, factor, query, query);
     }
   }
 }
 
 template <typename Real>
 HWY_NOINLINE void far_forward(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                              int64_t count, bool keys_before, ForwardTiles<Real>& tiles,
-                              FarState<Real> state) {
+                              int64_t count, bool keys_before, const NextRows& next,
+                              ForwardTiles<Real>& tiles, FarState<Real> state) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
-  feature_rows(args, rows, begin, count, tiles.q, tiles.q_features, tiles.reciprocals);
+  feature_rows(args, rows, begin, count, tiles.q, next, tiles.q_features);
   if (args.causal) {
     load_keys(args, rows, begin, count, tiles);
-    transpose(count, features, tiles.k_features, features, tiles.k_features_t, kChunk);
+    transpose(count, features, tiles.k_features.values, features, tiles.k_features_t, kChunk);
   }
   normalise_queries(args, rows, begin, count, tiles, state.key_sums);
   for (int g = 0; g < group_count(args); ++g) {
     const MapGroup<Real> group = group_of(args, rows.head, g);
     const RowTile<Real> result{group.weight == nullptr ? tiles.out : tiles.group_out, value_width};
-    const auto queries = left_rows<Real>(tiles.q_features + group.begin, features);
+    const auto queries = left_rows<Real>(tiles.q_features.values + group.begin, features);
     Into into = Into::kOverwrite;
     if (args.causal) {
       product_lower(count, group.width, queries,
@@ -140,7 +136,6 @@ HWY_NOINLINE void far_forward(const SweepArgs<Real>& args, const Rows& rows, int
 template <typename Real>
 void forward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& arena,
                       FarState<Real> state) {
-  const hn::ScalableTag<Real> d;
   const Rows rows = rows_of(args, segment);
   const int64_t value_width = padded(args.value_dim);
   arena.reset();
@@ -149,15 +144,16 @@ void forward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena
   for (int64_t begin = segment.begin; begin < segment.end; begin += kChunk) {
     const int64_t end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, kVectorPad);
-    for (const View* view : {&args.q, &args.k})
-      prefetch_rows(args.element, *view, rows, begin + kChunk, args.head_dim);
-    for (const View* view : {&args.v, &args.out})
-      prefetch_rows(args.element, *view, rows, begin + kChunk, args.value_dim);
+    NextRows next(args.element, rows, begin + kChunk);
+    next.add(args.q, args.head_dim)
+        .add(args.k, args.head_dim)
+        .add(args.v, args.value_dim)
+        .add(args.out, args.value_dim);
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);
-    if (args.maps == 0 || !args.uniform_weights)
-      fill_row(d, count * value_width, Real(0), tiles.out);
+    if (args.maps == 0 || !args.uniform_weights) fill_row(count * value_width, Real(0), tiles.out);
     const bool keys_before = !args.causal || begin > 0;
-    if (args.maps > 0) far_forward(args, rows, begin, count, keys_before, tiles, state);
+    args.maps > 0 ? far_forward(args, rows, begin, count, keys_before, next, tiles, state)
+                  : next.ask_for_all();
     if (args.has_near) near_forward(args, rows, begin, count, tiles.q, tiles.out, near);
     store_rows(args.element, tiles.out, rows, begin, end, args.value_dim, args.out);
   }

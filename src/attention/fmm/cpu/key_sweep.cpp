@@ -15,24 +15,21 @@ namespace fmmformer::cpu::HWY_NAMESPACE {
 template <typename Real>
 struct KeyTiles {
   Real *q, *k, *v, *grad, *group_v, *dk, *dv, *group_dv;  // [kChunk, padded D or Dv]
-  Real *q_features, *k_features, *gradient;  // [kChunk, R]; q_features scaled by query_factor
-  Real *q_reciprocals, *k_reciprocals;       // [kChunk, maps]
+  FeatureTile<Real> q_features, k_features;  // [kChunk, R]; q_features scaled by query_factor
+  Real* gradient;                            // [kChunk, R], of the key features
   Real* k_features_t;                        // [R, kChunk]
   Real* v_t;                                 // [padded Dv, kChunk]
   Real *weights, *weight_grads;              // [kChunk, kChunk]: <Fq_i, Fk_j> and <dO_i, v_j>
   Real* sums_t;                              // [padded Dv, R]: G transposed
 
-  KeyTiles(const SweepArgs<Real>& args, Arena& arena) {
-    const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim),
-                  features = feature_width(args);
+  KeyTiles(const SweepArgs<Real>& args, Arena& arena)
+      : q_features(args, arena), k_features(args, arena) {
+    const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
+    const int64_t features = feature_width(args);
     for (Real** tile : {&q, &k, &dk}) *tile = arena.take<Real>(kChunk * width);
     for (Real** tile : {&v, &grad, &group_v, &dv, &group_dv})
       *tile = arena.take<Real>(kChunk * value_width);
-    for (Real** tile : {&q_features, &k_features, &gradient, &k_features_t}) {
-      *tile = arena.take<Real>(kChunk * features);
-    }
-    for (Real** tile : {&q_reciprocals, &k_reciprocals})
-      *tile = arena.take<Real>(kChunk * kMaxFeatureMaps);
+    for (Real** tile : {&gradient, &k_features_t}) *tile = arena.take<Real>(kChunk * features);
     for (Real** tile : {&weights, &weight_grads}) *tile = arena.take<Real>(kChunk * kChunk);
     v_t = arena.take<Real>(value_width * kChunk);
     sums_t = arena.take<Real>(value_width * features);
@@ -68,7 +65,8 @@ HWY_INLINE void group_gradients(const SweepArgs<Real>& args, int64_t count, bool
   }
   Into into = Into::kOverwrite;
   if (args.causal) {
-    product_lower(count, group.width, left_rows<Real>(tiles.q_features + group.begin, features),
+    product_lower(count, group.width,
+                  left_rows<Real>(tiles.q_features.values + group.begin, features),
                   RowTile<const Real>{tiles.k_features_t + group.begin * kChunk, kChunk},
                   RowTile<Real>{tiles.weights, kChunk});
     lower_transposed_times<Real>(count, value_width, tiles.weights, kChunk,
@@ -78,12 +76,12 @@ HWY_INLINE void group_gradients(const SweepArgs<Real>& args, int64_t count, bool
                   RowTile<const Real>{tiles.v_t, kChunk},
                   RowTile<Real>{tiles.weight_grads, kChunk});
     lower_transposed_times<Real>(count, group.width, tiles.weight_grads, kChunk,
-                                 {tiles.q_features + group.begin, features}, gradient, into);
+                                 {tiles.q_features.values + group.begin, features}, gradient, into);
     into = Into::kAdd;
   }
   if (queries_after) {
     product(count, value_width, group.width,
-            left_rows<Real>(tiles.k_features + group.begin, features),
+            left_rows<Real>(tiles.k_features.values + group.begin, features),
             RowTile<const Real>{query_sums.sums + group.begin * value_width, value_width}, values,
             into);
     product(count, group.width, value_width, left_rows(v, value_width),
@@ -97,32 +95,32 @@ template <typename Real>
 HWY_NOINLINE void subtract_normaliser_part(const SweepArgs<Real>& args, const Rows& rows,
                                            int64_t begin, int64_t count, KeyTiles<Real>& tiles,
                                            Real* dot_sums) {
-  const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), features = feature_width(args);
   for (int64_t j = count - 1; j >= 0; --j) {
     for (int l = 0; l < args.maps; ++l) {
       const int64_t at = j * features + l * width;
       if (args.causal && begin + j < args.length) {
-        add_scaled_to(d, width, dots_of(args, rows, l)[begin + j], tiles.q_features + at,
-                      dot_sums + l * width);
+        add_scaled_row(width, dots_of(args, rows, l)[begin + j], tiles.q_features.values + at,
+                       dot_sums + l * width);
       }
-      add_scaled_to(d, width, Real(-1), dot_sums + l * width, tiles.gradient + at);
+      add_scaled_row(width, Real(-1), dot_sums + l * width, tiles.gradient + at);
     }
   }
 }
 
 template <typename Real>
 HWY_NOINLINE void far_backward_keys(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                                    int64_t count, bool queries_after, KeyTiles<Real>& tiles,
-                                    FarState<Real> query_sums, double* weight_sums) {
+                                    int64_t count, bool queries_after, const NextRows& next,
+                                    KeyTiles<Real>& tiles, FarState<Real> query_sums,
+                                    double* weight_sums) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
-  feature_rows(args, rows, begin, count, tiles.k, tiles.k_features, tiles.k_reciprocals);
+  feature_rows(args, rows, begin, count, tiles.k, next, tiles.k_features);
   if (args.causal) {
-    transpose(count, features, tiles.k_features, features, tiles.k_features_t, kChunk);
+    transpose(count, features, tiles.k_features.values, features, tiles.k_features_t, kChunk);
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);
     load_rows(args.element, args.grad_out, rows, begin, count, args.value_dim, tiles.grad);
-    feature_rows(args, rows, begin, count, tiles.q, tiles.q_features, tiles.q_reciprocals);
-    scale_queries(args, rows, begin, count, tiles.q_features, tiles.q_features);
+    feature_rows(args, rows, begin, count, tiles.q, NextRows(), tiles.q_features);
+    scale_queries(args, rows, begin, count, tiles.q_features.values, tiles.q_features.values);
     if (queries_after)
       transpose(features, value_width, query_sums.sums, value_width, tiles.sums_t, features);
   }
@@ -136,10 +134,9 @@ HWY_NOINLINE void far_backward_keys(const SweepArgs<Real>& args, const Rows& row
     }
   }
   subtract_normaliser_part(args, rows, begin, count, tiles, query_sums.key_sums);
-  feature_rows_backward(args, count, tiles.k, tiles.k_features, tiles.k_reciprocals, tiles.gradient,
-                        tiles.dk);
+  feature_rows_backward(args, count, tiles.k, tiles.k_features, tiles.gradient, tiles.dk);
   if (args.causal) {
-    product(features, value_width, count, left_transposed<Real>(tiles.q_features, features),
+    product(features, value_width, count, left_transposed<Real>(tiles.q_features.values, features),
             RowTile<const Real>{tiles.grad, value_width},
             RowTile<Real>{query_sums.sums, value_width}, Into::kAdd);
   }
@@ -163,7 +160,6 @@ void near_part(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int
 template <typename Real>
 void key_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& arena,
                   FarState<Real> query_sums, double* weight_sums) {
-  const hn::ScalableTag<Real> d;
   const Rows rows = rows_of(args, segment);
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim),
                 features = feature_width(args);
@@ -178,20 +174,22 @@ void key_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& ar
     const int64_t begin = segment.begin + chunk * kChunk,
                   end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, kVectorPad);
-    for (const View* view : {&args.q, &args.k, &args.dk}) {
-      prefetch_rows(args.element, *view, rows, begin - kChunk, args.head_dim);
-    }
-    for (const View* view : {&args.v, &args.grad_out, &args.dv}) {
-      prefetch_rows(args.element, *view, rows, begin - kChunk, args.value_dim);
-    }
+    NextRows next(args.element, rows, begin - kChunk);
+    next.add(args.q, args.head_dim).add(args.k, args.head_dim).add(args.dk, args.head_dim);
+    next.add(args.v, args.value_dim)
+        .add(args.grad_out, args.value_dim)
+        .add(args.dv, args.value_dim);
     load_rows(args.element, args.k, rows, begin, count, args.head_dim, tiles.k);
     load_rows(args.element, args.v, rows, begin, count, args.value_dim, tiles.v);
-    if (args.maps == 0) fill_row(d, count * width, Real(0), tiles.dk);
-    if (args.maps == 0 || !args.uniform_weights)
-      fill_row(d, count * value_width, Real(0), tiles.dv);
+    if (args.maps == 0) {
+      next.ask_for_all();
+      fill_row(count * width, Real(0), tiles.dk);
+    }
+    if (args.maps == 0 || !args.uniform_weights) fill_row(count * value_width, Real(0), tiles.dv);
     const bool queries_after = !args.causal || end < args.length;
     if (args.maps > 0)
-      far_backward_keys(args, rows, begin, count, queries_after, tiles, query_sums, weight_sums);
+      far_backward_keys(args, rows, begin, count, queries_after, next, tiles, query_sums,
+                        weight_sums);
     if (args.has_near) near_part(args, rows, begin, count, tiles, near, weight_sums);
     store_rows(args.element, tiles.dk, rows, begin, end, args.head_dim, args.dk);
     store_rows(args.element, tiles.dv, rows, begin, end, args.value_dim, args.dv);

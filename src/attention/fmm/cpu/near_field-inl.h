@@ -15,8 +15,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/fmm/cpu/dropout-inl.h"
-#include "attention/fmm/cpu/products-inl.h"
+#include "attention/fmm/cpu/near_block-inl.h"
 #include "attention/fmm/cpu/simd_math-inl.h"
 #include "attention/fmm/cpu/sweep.h"
 #include "attention/fmm/cpu/tile_io-inl.h"
@@ -24,120 +23,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-inline constexpr int64_t kNearRows =
-    8;  // rows that share a range of columns: more would widen it beyond the band
-inline constexpr int64_t kNearBlock =
-    128;  // columns held at a time: two tiles of them and their transposes fit L2
-inline constexpr int64_t kNearStride =
-    kNearBlock + 32;  // room for the vector that overhangs the last column
-
-/// Below every score, yet far enough from the end of the range that differences stay finite.
-template <typename Real>
-constexpr Real kNoScore = Real(-1e30);
-
-/// The columns of one block: a pair of tensors' rows, plain and transposed.
-template <typename Real>
-struct NearBlock {
-  int64_t begin = 0, end = 0;  // absolute column numbers
-  Real* first;                 // [columns, padded D]   k, or q when rows are keys
-  Real* first_t;               // [padded D, kNearStride]
-  Real* second;                // [columns, padded Dv]  v, or dO
-  Real* second_t;              // [padded Dv, kNearStride]
-  Real* live;                  // [columns] 1 or 0
-};
-
-template <typename Real>
-struct NearScratch {
-  NearBlock<Real> block;
-  Real* scores;       // [kNearRows, kNearStride]; later probabilities
-  Real* score_grads;  // [kNearRows, kNearStride]
-  Real* factors;      // [kNearRows, kNearStride] of dropout
-  Real* accumulated;  // [kChunk, padded Dv]
-  Real peak[kChunk], total[kChunk];
-  Real column_lse[kNearStride], column_dot[kNearStride];
-
-  NearScratch(const SweepArgs<Real>& args, Arena& arena) {
-    const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
-    block.first = arena.take<Real>(kNearStride * width);
-    block.first_t = arena.take<Real>(width * kNearStride);
-    block.second = arena.take<Real>(kNearStride * value_width);
-    block.second_t = arena.take<Real>(value_width * kNearStride);
-    block.live = arena.take<Real>(kNearStride);
-    scores = arena.take<Real>(kNearRows * kNearStride);
-    score_grads = arena.take<Real>(kNearRows * kNearStride);
-    factors = arena.take<Real>(kNearRows * kNearStride);
-    accumulated = arena.take<Real>(kChunk * value_width);
-  }
-};
-
-template <typename Real>
-HWY_INLINE Dropout dropout_of(const SweepArgs<Real>& args, const Rows& rows) {
-  return {args.dropout_seed, static_cast<uint32_t>(rows.batch * args.heads + rows.head),
-          args.near_dropout};
-}
-
-template <typename Real>
-HWY_NOINLINE void load_block(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                             int64_t end, const View& first, const View& second,
-                             bool transpose_second, NearBlock<Real>& block) {
-  const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
-  const int64_t count = round_up(end - begin, 4);
-  block.begin = begin, block.end = end;
-  load_rows(args.element, first, rows, begin, count, args.head_dim, block.first);
-  transpose(count, width, block.first, width, block.first_t, kNearStride);
-  load_rows(args.element, second, rows, begin, count, args.value_dim, block.second);
-  if (transpose_second)
-    transpose(count, value_width, block.second, value_width, block.second_t, kNearStride);
-  // Vectors may overhang the block: what lies beyond it belongs to the next block, if to anything.
-  for (int64_t c = 0; c < kNearStride; ++c)
-    block.live[c] = begin + c < end && rows.live(begin + c) ? Real(1) : Real(0);
-}
-
-/// The columns of a block that at least one of the rows [row, row + kNearRows) sees, relative to
-/// the block.
-struct ColumnRange {
-  int64_t begin, end;
-  HWY_INLINE int64_t size() const { return end - begin; }
-};
-HWY_INLINE ColumnRange columns_seen(int64_t row, int64_t before, int64_t after, int64_t block_begin,
-                                    int64_t block_end) {
-  return {std::max(row - before, block_begin) - block_begin,
-          std::min(row + kNearRows + after, block_end) - block_begin};
-}
-
-/// For one row: which of the lanes from column `c` on (relative to the range's begin) it sees.
-template <class D>
-struct RowBand {
-  using T = hn::TFromD<D>;
-  D d;
-  hn::Vec<D> first, last;
-  const T* live;
-
-  HWY_INLINE RowBand(D d, int64_t row, int64_t before, int64_t after, int64_t range_begin,
-                     const T* live)
-      : d(d),
-        first(hn::Set(d, static_cast<T>(row - before - range_begin))),
-        last(hn::Set(d, static_cast<T>(row + after - range_begin))),
-        live(live) {}
-  HWY_INLINE hn::Mask<D> sees(int64_t c) const {
-    const auto column = hn::Iota(d, static_cast<T>(c));
-    return hn::And(hn::And(hn::Ge(column, first), hn::Le(column, last)),
-                   hn::Ne(hn::LoadU(d, live + c), hn::Zero(d)));
-  }
-};
-
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE void scale_row(D d, int64_t count, T factor, T* row) {
-  const auto scale = hn::Set(d, factor);
-  for (int64_t c = 0; c < count; c += hn::Lanes(d))
-    hn::StoreU(hn::Mul(hn::LoadU(d, row + c), scale), d, row + c);
-}
-
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE void fill_row(D d, int64_t count, T value, T* row) {
-  for (int64_t c = 0; c < count; c += hn::Lanes(d)) hn::StoreU(hn::Set(d, value), d, row + c);
-}
 
 /// One row of scores to exp(score - peak), updating the row's running peak and total. Returns what
 /// was accumulated under the old peak must be multiplied by.
@@ -155,7 +40,7 @@ HWY_INLINE Real soften_row(const RowBand<hn::ScalableTag<Real>>& band, int64_t c
   }
   const Real new_peak = std::max(peak, hn::GetLane(hn::MaxOfLanes(d, highest)));
   if (new_peak == kNoScore<Real>) {  // nothing seen so far
-    fill_row(d, count, Real(0), scores);
+    fill_row(count, Real(0), scores);
     return Real(1);
   }
   const auto peaks = hn::Set(d, new_peak);
@@ -172,23 +57,6 @@ HWY_INLINE Real soften_row(const RowBand<hn::ScalableTag<Real>>& band, int64_t c
 }
 
 template <typename Real>
-HWY_INLINE void apply_factors(int64_t count, const Real* factors, Real* row) {
-  const hn::ScalableTag<Real> d;
-  for (int64_t c = 0; c < count; c += hn::Lanes(d)) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::LoadU(d, factors + c)), d, row + c);
-  }
-}
-
-/// Blocks of columns that rows [begin, begin + count) see: calls `work(block_begin, block_end)`.
-struct BlockRange {
-  int64_t begin, end;
-};
-HWY_INLINE BlockRange all_columns_seen(int64_t begin, int64_t count, int64_t before, int64_t after,
-                                       int64_t length) {
-  return {std::max<int64_t>(begin - before, 0), std::min(begin + count + after, length)};
-}
-
-template <typename Real>
 HWY_INLINE void near_forward_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
                                   int64_t r, const Real* q_tile, NearScratch<Real>& scratch) {
   const hn::ScalableTag<Real> d;
@@ -202,7 +70,7 @@ HWY_INLINE void near_forward_rows(const SweepArgs<Real>& args, const Rows& rows,
   for (int64_t i = 0; i < kNearRows; ++i) {
     Real* row = scratch.scores + i * kNearStride;
     if (!rows.live(begin + r + i)) {
-      fill_row(d, range.size(), Real(0), row);
+      fill_row(range.size(), Real(0), row);
       continue;
     }
     const RowBand<hn::ScalableTag<Real>> band(d, begin + r + i, args.left, args.right,
@@ -210,11 +78,12 @@ HWY_INLINE void near_forward_rows(const SweepArgs<Real>& args, const Rows& rows,
     const Real correction = soften_row(band, range.size(), args.near_scale, row,
                                        scratch.peak[r + i], scratch.total[r + i]);
     if (correction != Real(1))
-      scale_row(d, value_width, correction, scratch.accumulated + (r + i) * value_width);
+      scale_row(value_width, correction, scratch.accumulated + (r + i) * value_width,
+                scratch.accumulated + (r + i) * value_width);
     if (args.near_dropout > 0) {
       dropout_for_query(dropout_of(args, rows), begin + r + i, block.begin + range.begin,
                         range.size(), scratch.factors);
-      apply_factors(range.size(), scratch.factors, row);
+      multiply_row(range.size(), scratch.factors, row);
     }
   }
   product(kNearRows, value_width, range.size(), left_rows(scratch.scores, kNearStride),
@@ -228,11 +97,10 @@ template <typename Real>
 HWY_NOINLINE void near_forward(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
                                int64_t count, const Real* q_tile, Real* out_tile,
                                NearScratch<Real>& scratch) {
-  const hn::ScalableTag<Real> d;
   const int64_t value_width = padded(args.value_dim);
   std::fill_n(scratch.peak, count, kNoScore<Real>);
   std::fill_n(scratch.total, count, Real(0));
-  fill_row(d, count * value_width, Real(0), scratch.accumulated);
+  fill_row(count * value_width, Real(0), scratch.accumulated);
   const BlockRange all = all_columns_seen(begin, count, args.left, args.right, args.length);
   for (int64_t b = all.begin; b < all.end; b += kNearBlock) {
     load_block(args, rows, b, std::min(b + kNearBlock, all.end), args.k, args.v,
@@ -267,15 +135,6 @@ HWY_INLINE void probabilities_of_row(const RowBand<hn::ScalableTag<Real>>& band,
   }
 }
 
-template <typename Real>
-HWY_INLINE Real dot_of_rows(int64_t count, const Real* a, const Real* b) {
-  const hn::ScalableTag<Real> d;
-  auto sums = hn::Zero(d);
-  for (int64_t c = 0; c < count; c += hn::Lanes(d))
-    sums = hn::MulAdd(hn::LoadU(d, a + c), hn::LoadU(d, b + c), sums);
-  return sum_of_lanes(d, sums);
-}
-
 // Probabilities and their gradients for eight queries against a block, in scratch.scores and
 // scratch.score_grads.
 template <typename Real>
@@ -296,7 +155,7 @@ HWY_INLINE void band_of_queries(const SweepArgs<Real>& args, const Rows& rows, i
     const int64_t query = begin + r + i;
     Real* row = scratch.scores + i * kNearStride;
     if (!rows.live(query)) {
-      fill_row(d, range.size(), Real(0), row);
+      fill_row(range.size(), Real(0), row);
       continue;
     }
     const RowBand<hn::ScalableTag<Real>> band(d, query, args.left, args.right,
@@ -306,7 +165,7 @@ HWY_INLINE void band_of_queries(const SweepArgs<Real>& args, const Rows& rows, i
     if (args.near_dropout > 0) {
       dropout_for_query(dropout_of(args, rows), query, block.begin + range.begin, range.size(),
                         scratch.factors);
-      apply_factors(range.size(), scratch.factors, grads);
+      multiply_row(range.size(), scratch.factors, grads);
     }
   }
 }
@@ -377,8 +236,8 @@ HWY_INLINE void band_of_keys(const SweepArgs<Real>& args, const Rows& rows, int6
     Real* scores = scratch.scores + r * kNearStride;
     Real* grads = scratch.score_grads + r * kNearStride;
     if (!rows.live(key + r)) {
-      fill_row(d, range.size(), Real(0), scores);
-      fill_row(d, range.size(), Real(0), grads);
+      fill_row(range.size(), Real(0), scores);
+      fill_row(range.size(), Real(0), grads);
       continue;
     }
     // Query i sees key j when -left <= j - i <= right, so key j is seen from j - right to j + left.
@@ -408,9 +267,8 @@ HWY_NOINLINE void near_backward_keys(const SweepArgs<Real>& args, const Rows& ro
                                      int64_t count, const Real* k_tile, const Real* v_tile,
                                      const Real* dots, Real weight, Real* dk_tile, Real* dv_near,
                                      NearScratch<Real>& scratch) {
-  const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
-  fill_row(d, count * value_width, Real(0), dv_near);
+  fill_row(count * value_width, Real(0), dv_near);
   const Real* lse = args.log_sum_exp + (rows.batch * args.heads + rows.head) * args.length;
   const BlockRange all = all_columns_seen(begin, count, args.right, args.left, args.length);
   for (int64_t b = all.begin; b < all.end; b += kNearBlock) {
@@ -431,7 +289,8 @@ HWY_NOINLINE void near_backward_keys(const SweepArgs<Real>& args, const Rows& ro
       band_of_keys(args, rows, begin + r, range, scratch);
       for (int64_t i = 0; i < kNearRows; ++i) {
         if (weight != Real(1))
-          scale_row(d, range.size(), weight, scratch.score_grads + i * kNearStride);
+          scale_row(range.size(), weight, scratch.score_grads + i * kNearStride,
+                    scratch.score_grads + i * kNearStride);
       }
       product(kNearRows, width, range.size(), left_rows(scratch.score_grads, kNearStride),
               RowTile<const Real>{scratch.block.first + range.begin * width, width},

@@ -15,27 +15,20 @@ namespace fmmformer::cpu::HWY_NAMESPACE {
 template <typename Real>
 struct QueryTiles {
   Real *q, *k, *v, *grad, *group_grad, *dq;  // [kChunk, padded D or Dv]
-  Real *q_features, *k_features, *gradient;  // [kChunk, R]; gradient: U, then that of the features
-  Real *q_reciprocals, *k_reciprocals;       // [kChunk, maps]
+  FeatureTile<Real> q_features, k_features;  // [kChunk, R]
+  Real* gradient;                            // [kChunk, R]: U, then that of the features
   Real* v_t;                                 // [padded Dv, kChunk]
   Real* weight_grads;                        // [kChunk, kChunk]: <dO_i, v_j>
   Real* sums_t;                              // [padded Dv, R]: S transposed
   Real near_dots[kChunk];
 
-  QueryTiles(const SweepArgs<Real>& args, Arena& arena) {
-    const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim),
-                  features = feature_width(args);
-    q = arena.take<Real>(kChunk * width);
-    k = arena.take<Real>(kChunk * width);
-    dq = arena.take<Real>(kChunk * width);
-    v = arena.take<Real>(kChunk * value_width);
-    grad = arena.take<Real>(kChunk * value_width);
-    group_grad = arena.take<Real>(kChunk * value_width);
-    q_features = arena.take<Real>(kChunk * features);
-    k_features = arena.take<Real>(kChunk * features);
+  QueryTiles(const SweepArgs<Real>& args, Arena& arena)
+      : q_features(args, arena), k_features(args, arena) {
+    const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
+    const int64_t features = feature_width(args);
+    for (Real** tile : {&q, &k, &dq}) *tile = arena.take<Real>(kChunk * width);
+    for (Real** tile : {&v, &grad, &group_grad}) *tile = arena.take<Real>(kChunk * value_width);
     gradient = arena.take<Real>(kChunk * features);
-    q_reciprocals = arena.take<Real>(kChunk * kMaxFeatureMaps);
-    k_reciprocals = arena.take<Real>(kChunk * kMaxFeatureMaps);
     v_t = arena.take<Real>(value_width * kChunk);
     weight_grads = arena.take<Real>(kChunk * kChunk);
     sums_t = arena.take<Real>(value_width * features);
@@ -61,7 +54,7 @@ HWY_NOINLINE void sum_key_features(const SweepArgs<Real>& args, const Rows& rows
                     RowTile<const Real>{tiles.v_t, kChunk},
                     RowTile<Real>{tiles.weight_grads, kChunk});
       lower_times<Real>(count, group.width, tiles.weight_grads, kChunk,
-                        {tiles.k_features + group.begin, features}, result, into);
+                        {tiles.k_features.values + group.begin, features}, result, into);
       into = Into::kAdd;
     }
     if (keys_before) {
@@ -80,15 +73,15 @@ HWY_NOINLINE void gradient_of_query_features(const SweepArgs<Real>& args, const 
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), features = feature_width(args);
   for (int64_t i = 0; i < count; ++i) {
-    if (args.causal) add_to(d, features, tiles.k_features + i * features, key_sums);
-    const Real* query = tiles.q_features + i * features;
+    if (args.causal) add_row(features, tiles.k_features.values + i * features, key_sums);
+    const Real* query = tiles.q_features.values + i * features;
     Real* gradient = tiles.gradient + i * features;
     for (int l = 0; l < args.maps; ++l, query += width, gradient += width) {
       Real factor = 0, dot = 0, through = 0;
       if (rows.live(begin + i)) {
         const Real norm = has_row_sums(args) ? normalisers_of(args, rows, l)[begin + i]
                                              : constant_normaliser(args);
-        dot = dot_aligned(d, width, query, gradient) / norm;
+        dot = dot_of_rows(width, query, gradient) / norm;
         factor = query_factor(args, rows.head, l, norm);
         through = normaliser_has_gradient(args, l, norm) ? dot : Real(0);
         weight_sums[l] += static_cast<double>(dot * args.far_scale);
@@ -108,42 +101,41 @@ HWY_NOINLINE void gradient_of_query_features(const SweepArgs<Real>& args, const 
 template <typename Real>
 void add_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
                  QueryTiles<Real>& tiles, FarState<Real> query_sums) {
-  const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), features = feature_width(args),
                 value_width = padded(args.value_dim);
-  scale_queries(args, rows, begin, count, tiles.q_features, tiles.q_features);
-  product(features, value_width, count, left_transposed<Real>(tiles.q_features, features),
+  scale_queries(args, rows, begin, count, tiles.q_features.values, tiles.q_features.values);
+  product(features, value_width, count, left_transposed<Real>(tiles.q_features.values, features),
           RowTile<const Real>{tiles.grad, value_width}, RowTile<Real>{query_sums.sums, value_width},
           Into::kAdd);
   for (int64_t i = 0; i < count && begin + i < args.length; ++i) {
     for (int l = 0; l < args.maps; ++l) {
-      add_scaled_to(d, width, dots_of(args, rows, l)[begin + i],
-                    tiles.q_features + i * features + l * width, query_sums.key_sums + l * width);
+      add_scaled_row(width, dots_of(args, rows, l)[begin + i],
+                     tiles.q_features.values + i * features + l * width,
+                     query_sums.key_sums + l * width);
     }
   }
 }
 
 template <typename Real>
 HWY_NOINLINE void far_backward_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                                       int64_t count, bool keys_before, QueryTiles<Real>& tiles,
-                                       FarState<Real> state, FarState<Real> query_sums,
-                                       double* weight_sums) {
+                                       int64_t count, bool keys_before, const NextRows& next,
+                                       QueryTiles<Real>& tiles, FarState<Real> state,
+                                       FarState<Real> query_sums, double* weight_sums) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
-  feature_rows(args, rows, begin, count, tiles.q, tiles.q_features, tiles.q_reciprocals);
+  feature_rows(args, rows, begin, count, tiles.q, next, tiles.q_features);
   if (args.causal) {
     load_rows(args.element, args.k, rows, begin, count, args.head_dim, tiles.k);
     load_rows(args.element, args.v, rows, begin, count, args.value_dim, tiles.v);
-    feature_rows(args, rows, begin, count, tiles.k, tiles.k_features, tiles.k_reciprocals);
+    feature_rows(args, rows, begin, count, tiles.k, NextRows(), tiles.k_features);
     transpose(count, value_width, tiles.v, value_width, tiles.v_t, kChunk);
   }
   sum_key_features(args, rows, count, keys_before, tiles);
   gradient_of_query_features(args, rows, begin, count, tiles, state.key_sums, weight_sums);
-  feature_rows_backward(args, count, tiles.q, tiles.q_features, tiles.q_reciprocals, tiles.gradient,
-                        tiles.dq);
+  feature_rows_backward(args, count, tiles.q, tiles.q_features, tiles.gradient, tiles.dq);
   if (args.causal) {
     product(value_width, features, count, left_transposed<Real>(tiles.v, value_width),
-            RowTile<const Real>{tiles.k_features, features}, RowTile<Real>{tiles.sums_t, features},
-            Into::kAdd);
+            RowTile<const Real>{tiles.k_features.values, features},
+            RowTile<Real>{tiles.sums_t, features}, Into::kAdd);
   }
   if (query_sums.sums != nullptr) add_queries(args, rows, begin, count, tiles, query_sums);
 }
@@ -170,7 +162,6 @@ void near_part(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int
 template <typename Real>
 void query_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& arena,
                     FarState<Real> state, FarState<Real> query_sums, double* weight_sums) {
-  const hn::ScalableTag<Real> d;
   const Rows rows = rows_of(args, segment);
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim),
                 features = feature_width(args);
@@ -182,20 +173,18 @@ void query_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& 
   for (int64_t begin = segment.begin; begin < segment.end; begin += kChunk) {
     const int64_t end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, kVectorPad);
-    for (const View* view : {&args.q, &args.k, &args.dq}) {
-      prefetch_rows(args.element, *view, rows, begin + kChunk, args.head_dim);
-    }
-    for (const View* view : {&args.v, &args.grad_out}) {
-      prefetch_rows(args.element, *view, rows, begin + kChunk, args.value_dim);
-    }
+    NextRows next(args.element, rows, begin + kChunk);
+    next.add(args.q, args.head_dim).add(args.k, args.head_dim).add(args.dq, args.head_dim);
+    next.add(args.v, args.value_dim).add(args.grad_out, args.value_dim);
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);
     load_rows(args.element, args.grad_out, rows, begin, count, args.value_dim, tiles.grad);
     const bool keys_before = !args.causal || begin > 0;
     if (args.maps > 0) {
-      far_backward_queries(args, rows, begin, count, keys_before, tiles, state, query_sums,
+      far_backward_queries(args, rows, begin, count, keys_before, next, tiles, state, query_sums,
                            weight_sums);
     } else {
-      fill_row(d, count * width, Real(0), tiles.dq);
+      next.ask_for_all();
+      fill_row(count * width, Real(0), tiles.dq);
     }
     if (args.has_near) near_part(args, rows, begin, count, tiles, near, weight_sums);
     store_rows(args.element, tiles.dq, rows, begin, end, args.head_dim, args.dq);

@@ -72,12 +72,6 @@ struct VectorOps {
   HWY_INLINE V log1p(V x) const { return hn::Log1p(d, x); }
 };
 
-/// Sum of the lanes, as a number.
-template <class D>
-HWY_INLINE hn::TFromD<D> sum_of_lanes(D d, hn::Vec<D> v) {
-  return hn::GetLane(hn::SumOfLanes(d, v));
-}
-
 }  // namespace fmmformer::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

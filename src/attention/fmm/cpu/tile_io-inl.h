@@ -136,19 +136,45 @@ HWY_INLINE int64_t element_size(Element element) {
   return element == Element::kFloat64 ? 8 : element == Element::kFloat32 ? 4 : 2;
 }
 
-/// Asks for rows [begin, begin + kChunk) that the next chunk will load (or store). A head's rows
-/// lie a page's half apart in [B, N, H, D]: the hardware does not guess them, and waiting for them
-/// took a third of a light sweep.
-HWY_INLINE void prefetch_rows(Element element, const View& view, const Rows& rows, int64_t begin,
-                              int64_t dim) {
-  const int64_t size = element_size(element);
-  const int64_t first = begin < 0 ? 0 : begin,
-                end = begin + kChunk < rows.length ? begin + kChunk : rows.length;
-  for (int64_t row = first; row < end; ++row) {
-    const char* start = static_cast<const char*>(view.data) + row_offset(view, rows, row) * size;
-    for (int64_t byte = 0; byte < dim * size; byte += 64) __builtin_prefetch(start + byte, 0, 2);
+/// Asks for the rows of the next chunk, one at a time, while this one is being worked on. A head's
+/// rows lie half a page apart in [B, N, H, D]: the hardware does not guess them, and waiting for
+/// them took a third of a light sweep. Asking for many at once blocks just as well: loops over rows
+/// ask for one row a turn.
+class NextRows {
+ public:
+  NextRows() = default;  // asks for nothing
+  NextRows(Element element, const Rows& rows, int64_t begin)
+      : size_(element_size(element)), rows_(rows), begin_(begin) {}
+
+  NextRows& add(const View& view, int64_t dim) {
+    views_[count_++] = {
+        static_cast<const char*>(view.data) + row_offset(view, rows_, begin_) * size_,
+        view.row_stride * size_, dim * size_};
+    return *this;
   }
-}
+  HWY_INLINE void ask_for(int64_t row) const {
+    if (begin_ + row < 0 || begin_ + row >= rows_.length) return;
+    for (int n = 0; n < count_; ++n) {
+      const char* start = views_[n].data + row * views_[n].stride;
+      for (int64_t byte = 0; byte < views_[n].bytes; byte += 64)
+        __builtin_prefetch(start + byte, 0, 2);
+    }
+  }
+  HWY_INLINE void ask_for_all() const {
+    for (int64_t row = 0; row < kChunk; ++row) ask_for(row);
+  }
+
+ private:
+  struct Bytes {
+    const char* data;
+    int64_t stride, bytes;
+  };
+  int64_t size_ = 0;
+  Rows rows_{};
+  int64_t begin_ = 0;
+  Bytes views_[6];
+  int count_ = 0;
+};
 
 /// Rows [begin, begin + count) of a tensor as a tile of row length padded(dim). Rows that are dead
 /// or do not exist, and the padding, are zeros, whatever the tensor holds there.

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target does its own set-up (scripts/setup.sh: Debian packages and .venv) and is quick when nothing is missing.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.PHONY: build test test-quick bench demo format lint sanitize sanitize-quick install clean distclean help setup
+MAKEFLAGS += --no-print-directory
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+
+build: build/build.ninja .venv/fmmformer.stamp  ## (default) the program build/fmmformer, the operator library, the tests
+	cmake --build --preset release -j $(JOBS)
+
+test: setup  ## everything: format, layers, C++ and Python tests, instruction sets, sanitizers (quick part), install, wheel
+	scripts/run_tests.sh
+
+test-quick: build  ## the C++ and Python tests of the release build only
+	scripts/run_tests.sh cpp python
+
+bench: build  ## times the operator beside its peers: torch's softmax, composites (eager, compiled), the dense near field
+	build/fmmformer bench attention --compiled
+
+demo: build  ## checks every kernel of this machine against the double-precision reference, then a short benchmark
+	build/fmmformer verify --quick
+	build/fmmformer bench attention --quick
+
+format: setup  ## formats all C++ and CUDA sources in place
+	scripts/format.sh
+
+lint: setup  ## clang-tidy over src/, with the short list of checks in .clang-tidy
+	scripts/setup.sh clang-tidy
+	cmake --preset lint
+	scripts/lint.sh build-lint
+
+sanitize: setup  ## all C++ tests under the address, undefined-behaviour and thread sanitizers (long)
+	scripts/run_tests.sh asan-ubsan tsan
+
+sanitize-quick: setup  ## the operator's tests under the address and undefined-behaviour sanitizers
+	scripts/run_tests.sh asan-ubsan-quick
+
+install: build  ## installs fmmformer::ops and the program under PREFIX (make install PREFIX=/some/where)
+	cmake --install build --prefix $(PREFIX)
+
+clean:  ## removes what was built; .venv stays
+	rm -rf build build-*
+
+distclean: clean  ## removes .venv too
+	rm -rf .venv
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+
+setup:
+	@scripts/setup.sh
+
+# Ninja configures again by itself when a CMakeLists.txt changes; only a changed preset needs us.
+build/build.ninja: CMakePresets.json | setup
+	cmake --preset release
+	@touch $@
+
+# .venv's Python finds the package in the tree, and the package finds build/libfmmformer_ops.so.
+.venv/fmmformer.stamp: | setup
+	@for site in .venv/lib/python3*/site-packages; do echo "$(CURDIR)/python" >$$site/fmmformer_tree.pth; done
+	@touch $@

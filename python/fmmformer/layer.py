@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FMM attention as a layer: projections, blend, operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fmmformer.blend import make_blend
+from fmmformer.functional import (
+    FmmOptions,
+    Normaliser,
+    fmm_attention,
+    fmm_attention_prefill,
+    fmm_attention_step,
+)
+from fmmformer.state import FmmState
+
+
+class FMMAttention(nn.Module):
+    """Multi-head FMM attention: [B, N, dim] -> [B, N, dim].
+
+        q, k, v = query(x), key(x), value(x)      split into heads of head_dim
+        y       = output(fmm_attention(q, k, v, near_weight, far_weight, ..))
+
+    Args:
+        dim: width of input and output.
+        heads: number of heads.
+        head_dim: width of a head; None means dim / heads, which must then be whole.
+        bias: whether the four projections have one.
+        blend: how near and far field are weighted. "paper" (sigmoid of a logit per head), "sum" (no weights),
+            "raw_per_channel", "raw_per_head", "convex": see fmmformer.blend. Or a module of your own whose
+            forward() returns (near_weight, far_weight).
+        bandwidth and the rest: the options of `fmm_attention`. To count by window instead, pass bandwidth=None too.
+            near_dropout acts in training only, with a fresh seed from torch's generator for every call.
+
+    Wrong options are errors here already, not at the first batch.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        head_dim: int | None = None,
+        bias: bool = True,
+        blend: str | nn.Module = "paper",
+        *,
+        bandwidth: int | None = 5,
+        window: tuple[int, int] | None = None,
+        causal: bool = False,
+        feature_maps: Sequence[str] = ("elu", "elu_flip"),
+        unit_features: bool = False,
+        normaliser: Normaliser = "row_sum",
+        eps: float = 1e-6,
+        near_scale: float | None = None,
+        far_scale: float = 1.0,
+        near_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.dim = dim
+        self.heads = heads
+        self.head_dim = _head_dim(dim, heads, head_dim)
+        self.options: FmmOptions = {
+            "bandwidth": bandwidth,
+            "window": window,
+            "causal": causal,
+            "feature_maps": feature_maps if isinstance(feature_maps, str) else tuple(feature_maps),
+            "unit_features": unit_features,
+            "normaliser": normaliser,
+            "eps": eps,
+            "near_scale": near_scale,
+            "far_scale": far_scale,
+            "near_dropout": near_dropout,
+        }
+        _check_options(self.heads, self.head_dim, self.options)
+
+        inner = self.heads * self.head_dim
+        self.query = nn.Linear(dim, inner, bias=bias)
+        self.key = nn.Linear(dim, inner, bias=bias)
+        self.value = nn.Linear(dim, inner, bias=bias)
+        self.output = nn.Linear(inner, dim, bias=bias)
+        self.blend = (
+            blend
+            if isinstance(blend, nn.Module)
+            else make_blend(
+                blend,
+                heads=heads,
+                value_dim=self.head_dim,
+                maps=len(feature_maps),
+                near_field=bool(bandwidth) or window is not None,
+            )
+        )
+
+    def forward(self, x: Tensor, token_mask: Tensor | None = None) -> Tensor:
+        """x: [B, N, dim]; token_mask: bool [B, N], True for a real token. Returns [B, N, dim].
+
+        Masked tokens neither see nor are seen: what leaves for them is the output projection's bias.
+        """
+        q, k, v = self._project(x, 3)
+        out = fmm_attention(q, k, v, **self._options(token_mask))
+        return self.output(out.flatten(-2))
+
+    @torch.no_grad()
+    def prefill(self, x: Tensor, token_mask: Tensor | None = None) -> tuple[Tensor, FmmState]:
+        """A prompt [B, N, dim] -> its output [B, N, dim] and the state after it. Needs causal=True.
+
+        With a token mask each entry goes on from its own last real token.
+        """
+        q, k, v = self._project(x, 3)
+        out, state = fmm_attention_prefill(q, k, v, **self._options(token_mask))
+        return self.output(out.flatten(-2)), state
+
+    @torch.no_grad()
+    def step(self, x: Tensor, state: FmmState, token_mask: Tensor | None = None) -> Tensor:
+        """One more token [B, dim] -> its output [B, dim]; advances the state in place. token_mask: bool [B]."""
+        q, k, v = self._project(x, 2)
+        out = fmm_attention_step(q, k, v, state, **self._options(token_mask))
+        return self.output(out.flatten(-2))
+
+    def extra_repr(self) -> str:
+        options = {"dim": self.dim, "heads": self.heads, "head_dim": self.head_dim, **self.options}
+        return ", ".join(f"{name}={value!r}" for name, value in options.items())
+
+    def _project(self, x: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
+        if x.dim() != rank or x.size(-1) != self.dim:
+            wanted = f"[B, N, {self.dim}]" if rank == 3 else f"[B, {self.dim}]"
+            raise ValueError(
+                f"FMMAttention: x has shape {list(x.shape)}, wanted is {wanted}; the last size is the layer's dim"
+            )
+        split = (self.heads, self.head_dim)
+        q, k, v = (projection(x).unflatten(-1, split) for projection in (self.query, self.key, self.value))
+        return q, k, v
+
+    def _options(self, token_mask: Tensor | None) -> FmmOptions:
+        near_weight, far_weight = self.blend()
+        options: FmmOptions = {"near_weight": near_weight, "far_weight": far_weight, "token_mask": token_mask}
+        if not self.training:
+            options["near_dropout"] = 0.0
+        return {**self.options, **options}
+
+
+def _head_dim(dim: int, heads: int, head_dim: int | None) -> int:
+    for name, value in (("dim", dim), ("heads", heads), ("head_dim", 1 if head_dim is None else head_dim)):
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"FMMAttention: {name} is {value!r}, allowed is an integer >= 1; e.g. dim=64, heads=2")
+    if head_dim is not None:
+        return head_dim
+    if dim % heads != 0:
+        raise ValueError(
+            f"FMMAttention: dim is {dim} and heads is {heads}, which does not divide it; "
+            "choose another number of heads or pass head_dim"
+        )
+    return dim // heads
+
+
+def _check_options(heads: int, head_dim: int, options: FmmOptions) -> None:
+    """Lets the operator look at the options once, over a single token without storage."""
+    token = torch.empty(1, 1, heads, head_dim, device="meta")
+    fmm_attention(token, token, token, **options)

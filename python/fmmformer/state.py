@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What causal FMM attention remembers between tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import torch
+from torch import Tensor
+
+
+@dataclasses.dataclass(eq=False)
+class FmmState:
+    """All that causal FMM attention keeps of the tokens so far: constant in their number.
+
+    Made by `fmm_attention_prefill`, advanced in place by `fmm_attention_step`. Keys and values have the type of the
+    inputs, sums are fp32 (fp64 for fp64 inputs). Without a near field `left` is 0, without a far field r is 0.
+    """
+
+    keys: Tensor  #: [B, left, H, D]: the last `left` keys, a ring with slot = position % left
+    values: Tensor  #: [B, left, H, Dv]: their values
+    live: Tensor  #: bool [B, left]: whether a slot holds a real token
+    far_sums: Tensor  #: [B, H, r, D, Dv]: sum_j f_l(k_j) v_j^T
+    far_key_sums: Tensor  #: [B, H, r, D]: sum_j f_l(k_j)
+    position: Tensor  #: int64 [1]: how many tokens were fed in
+
+    def tensors(self) -> list[Tensor]:
+        """The six tensors, in the order of the fields: what the operators take."""
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+    def to(self, device: torch.device | str) -> FmmState:
+        """The same state on another device (itself where it is there already: see `torch.Tensor.to`)."""
+        return FmmState(*(tensor.to(device) for tensor in self.tensors()))
+
+    def clone(self) -> FmmState:
+        """An independent copy: several continuations can start from one prompt."""
+        return FmmState(*(tensor.clone() for tensor in self.tensors()))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one safetensors file, whole or not at all."""
+        torch.ops.fmmformer.fmm_state_save(os.fspath(path), self.tensors())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> FmmState:
+        """Reads what `save` wrote, onto the CPU.
+
+        Raises ValueError, saying what is wrong, for a file that is missing, cut short, damaged or no FmmState.
+        """
+        return cls(*torch.ops.fmmformer.fmm_state_load(os.fspath(path)))

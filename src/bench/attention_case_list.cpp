@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list itself; what is asked of it is in attention_cases.cpp.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "bench/attention_cases.h"
+
+namespace fmmformer::bench {
+namespace {
+
+using enum FeatureMap;
+using Cases = std::vector<AttentionCase>;
+
+// The row sum of a signed map can come near 0, where every arithmetic loses all digits. This eps is
+// large enough to keep the division harmless and small enough that both branches of the guard are
+// taken.
+constexpr double kEpsOfSignedMaps = 4.0;
+
+/// "map_" + "elu" -> "map_elu_causal" or "map_elu_two_sided".
+std::string with_side(std::string name, std::string_view detail, bool causal) {
+  name += detail;
+  return name += causal ? "_causal" : "_two_sided";
+}
+
+void add_fields(Cases& cases) {
+  cases.push_back({.name = "plain_causal"});
+  cases.push_back({.name = "plain_two_sided", .causal = false});
+  cases.push_back({.name = "near_field_only_causal", .feature_maps = {}});
+  cases.push_back({.name = "near_field_only_two_sided", .causal = false, .feature_maps = {}});
+  cases.push_back({.name = "far_field_only_causal", .bandwidth = 0});
+  cases.push_back({.name = "far_field_only_two_sided", .bandwidth = 0, .causal = false});
+  cases.push_back({.name = "no_field_at_all", .bandwidth = 0, .feature_maps = {}});
+  cases.push_back(
+      {.name = "eight_feature_maps_causal",
+       .feature_maps = {kElu, kEluFlip, kTanh1, kRelu, kSoftplus, kElu, kTanh1, kRelu}});
+  cases.push_back(
+      {.name = "eight_feature_maps_two_sided",
+       .causal = false,
+       .feature_maps = {kElu, kEluFlip, kTanh1, kRelu, kSoftplus, kElu, kTanh1, kRelu}});
+}
+
+void add_windows(Cases& cases) {
+  cases.push_back({.name = "diagonal_only", .bandwidth = 1});
+  cases.push_back({.name = "diagonal_only_two_sided", .bandwidth = 1, .causal = false});
+  cases.push_back({.name = "band_wider_than_sequence_causal", .length = 33, .bandwidth = 100});
+  cases.push_back({.name = "band_wider_than_sequence_two_sided",
+                   .length = 33,
+                   .bandwidth = 100,
+                   .causal = false});
+  cases.push_back({.name = "band_30_causal", .length = 130, .bandwidth = 30});
+  cases.push_back({.name = "band_30_two_sided", .length = 130, .bandwidth = 30, .causal = false});
+  cases.push_back(
+      {.name = "band_100_of_1025_causal", .batch = 1, .length = 1025, .bandwidth = 100});
+  cases.push_back({.name = "band_100_of_1025_two_sided",
+                   .batch = 1,
+                   .length = 1025,
+                   .bandwidth = 100,
+                   .causal = false});
+  cases.push_back({.name = "window_3_7_two_sided", .window = Window{3, 7}, .causal = false});
+  cases.push_back({.name = "window_0_5_two_sided", .window = Window{0, 5}, .causal = false});
+  cases.push_back({.name = "window_40_0_two_sided", .window = Window{40, 0}, .causal = false});
+  cases.push_back({.name = "window_3_7_cut_by_causal", .window = Window{3, 7}});
+  cases.push_back({.name = "window_0_5_cut_by_causal", .window = Window{0, 5}});
+}
+
+void add_feature_maps(Cases& cases) {
+  for (const auto& entry : EnumTable<FeatureMap>::entries()) {
+    for (const bool causal : {true, false}) {
+      AttentionCase one{.name = with_side("map_", entry.name, causal),
+                        .causal = causal,
+                        .feature_maps = {entry.value}};
+      if (is_signed(entry.value)) one.eps = kEpsOfSignedMaps;
+      cases.push_back(one);
+      if (is_signed(entry.value)) continue;
+      one.name.insert(0, "unit_");
+      one.unit_features = true;
+      cases.push_back(std::move(one));
+    }
+  }
+  cases.push_back({.name = "repeated_map", .feature_maps = {kElu, kElu, kTanh1}});
+  // A single channel makes relu's feature sum exactly 0 for half of the tokens: their unit features
+  // are 0.
+  cases.push_back({.name = "unit_features_with_zero_sum",
+                   .head_dim = 1,
+                   .value_dim = 8,
+                   .feature_maps = {kRelu},
+                   .unit_features = true});
+}
+
+void add_normalisers(Cases& cases) {
+  for (const bool causal : {true, false}) {
+    cases.push_back({.name = with_side("large_eps", "", causal), .causal = causal, .eps = 3.0});
+    cases.push_back({.name = with_side("inverse_square_root_of_length", "", causal),
+                     .causal = causal,
+                     .feature_maps = {kElu, kTanh},
+                     .normaliser = Normaliser::kInvSqrtLength,
+                     .far_scale = 0.05});
+    cases.push_back({.name = with_side("no_normaliser", "", causal),
+                     .causal = causal,
+                     .feature_maps = {kEluFlip, kIdentity},
+                     .normaliser = Normaliser::kNone,
+                     .far_scale = 0.01});
+    cases.push_back({.name = with_side("unit_features_no_normaliser", "", causal),
+                     .causal = causal,
+                     .unit_features = true,
+                     .normaliser = Normaliser::kNone});
+  }
+  cases.push_back({.name = "both_scales", .near_scale = 0.4, .far_scale = -0.7});
+}
+
+void add_weights_and_layouts(Cases& cases) {
+  for (const bool causal : {true, false}) {
+    cases.push_back({.name = with_side("no_weights", "", causal),
+                     .causal = causal,
+                     .weights = WeightShape::kNone});
+    cases.push_back({.name = with_side("scalar_weights", "", causal),
+                     .causal = causal,
+                     .weights = WeightShape::kScalar});
+    cases.push_back({.name = with_side("channel_weights", "", causal),
+                     .causal = causal,
+                     .weights = WeightShape::kPerChannel});
+    cases.push_back({.name = with_side("head_first_layout", "", causal),
+                     .causal = causal,
+                     .layout = Layout::kBhnd});
+    cases.push_back({.name = with_side("shared_key_heads", "", causal),
+                     .causal = causal,
+                     .shared_key_heads = true});
+    cases.push_back({.name = with_side("dropout", "", causal),
+                     .length = 130,
+                     .bandwidth = 30,
+                     .causal = causal,
+                     .near_dropout = 0.2});
+    cases.push_back({.name = with_side("everything_at_once", "", causal),
+                     .length = 130,
+                     .head_dim = 48,
+                     .value_dim = 33,
+                     .bandwidth = 20,
+                     .causal = causal,
+                     .feature_maps = {kElu, kEluFlip, kTanh1},
+                     .unit_features = true,
+                     .weights = WeightShape::kPerChannel,
+                     .mask = MaskPattern::kRandom,
+                     .near_dropout = 0.1,
+                     .layout = Layout::kBhnd});
+  }
+}
+
+void add_masks(Cases& cases) {
+  constexpr std::array kPatterns = {
+      std::pair{MaskPattern::kLeft, "left"},         std::pair{MaskPattern::kRight, "right"},
+      std::pair{MaskPattern::kInterior, "interior"}, std::pair{MaskPattern::kRandom, "random"},
+      std::pair{MaskPattern::kAllDead, "all_dead"},
+  };
+  for (const auto& [pattern, name] : kPatterns) {
+    for (const bool causal : {true, false}) {
+      cases.push_back({.name = with_side("mask_", name, causal),
+                       .length = 130,
+                       .causal = causal,
+                       .mask = pattern});
+    }
+  }
+}
+
+void add_shapes(Cases& cases) {
+  for (const int64_t length : {1, 2, 3, 15, 16, 31, 33, 64, 127, 128, 129, 130, 257, 1025}) {
+    for (const bool causal : {true, false}) {
+      cases.push_back({.name = with_side("length_", std::to_string(length), causal),
+                       .batch = length > 1000 ? 1 : 2,
+                       .length = length,
+                       .causal = causal});
+    }
+  }
+  for (const int64_t head_dim : {1, 3, 17, 32, 48, 64, 80, 96, 128, 256}) {
+    for (const bool causal : {true, false}) {
+      cases.push_back({.name = with_side("head_dim_", std::to_string(head_dim), causal),
+                       .batch = 1,
+                       .length = 70,
+                       .head_dim = head_dim,
+                       .causal = causal});
+    }
+  }
+  cases.push_back({.name = "value_dim_wider", .head_dim = 32, .value_dim = 80});
+  cases.push_back({.name = "value_dim_narrower", .head_dim = 64, .value_dim = 17, .causal = false});
+  cases.push_back({.name = "value_dim_1", .head_dim = 32, .value_dim = 1});
+  cases.push_back({.name = "many_heads", .batch = 5, .length = 40, .heads = 13, .head_dim = 8});
+}
+
+/// The experiments of the paper with fewer batch entries; `verify` without --quick runs them all.
+void add_paper_shapes(Cases& cases) {
+  const std::vector<CaseTag> quick = {CaseTag::kVerify, CaseTag::kQuick, CaseTag::kPaper};
+  const std::vector<CaseTag> slow = {CaseTag::kVerify, CaseTag::kPaper};
+  const std::vector<FeatureMap> three = {kElu, kEluFlip, kTanh1};
+  cases.push_back({.name = "paper_copy_512",
+                   .batch = 1,
+                   .length = 512,
+                   .heads = 8,
+                   .head_dim = 32,
+                   .bandwidth = 30,
+                   .feature_maps = three,
+                   .unit_features = true,
+                   .weights = WeightShape::kPerChannel,
+                   .dtypes = {c10::kFloat, c10::kBFloat16},
+                   .tags = quick});
+  cases.push_back({.name = "paper_wikitext_256",
+                   .batch = 2,
+                   .length = 256,
+                   .heads = 8,
+                   .head_dim = 16,
+                   .bandwidth = 20,
+                   .near_dropout = 0.1,
+                   .dtypes = {c10::kFloat, c10::kBFloat16},
+                   .tags = quick});
+  cases.push_back({.name = "paper_image_1024",
+                   .batch = 2,
+                   .length = 1024,
+                   .heads = 2,
+                   .head_dim = 32,
+                   .causal = false,
+                   .normaliser = Normaliser::kInvSqrtLength,
+                   .weights = WeightShape::kScalar,
+                   .dtypes = {c10::kFloat, c10::kBFloat16},
+                   .tags = slow});
+  cases.push_back({.name = "paper_listops_2000",
+                   .batch = 1,
+                   .length = 2000,
+                   .heads = 2,
+                   .head_dim = 32,
+                   .causal = false,
+                   .normaliser = Normaliser::kInvSqrtLength,
+                   .mask = MaskPattern::kRight,
+                   .dtypes = {c10::kFloat, c10::kBFloat16},
+                   .tags = slow});
+  cases.push_back({.name = "paper_text_4096",
+                   .batch = 1,
+                   .length = 4096,
+                   .heads = 1,
+                   .head_dim = 32,
+                   .causal = false,
+                   .normaliser = Normaliser::kInvSqrtLength,
+                   .mask = MaskPattern::kRight,
+                   .dtypes = {c10::kFloat},
+                   .tags = slow});
+}
+
+void add_timing(Cases& cases) {
+  const std::vector<FeatureMap> three = {kElu, kEluFlip, kTanh1};
+  const AttentionCase row{.name = "",
+                          .batch = 1,
+                          .length = 2048,
+                          .heads = 8,
+                          .head_dim = 64,
+                          .bandwidth = 30,
+                          .feature_maps = three,
+                          .dtypes = {c10::kFloat},
+                          .tags = {CaseTag::kTiming}};
+  const auto add = [&cases, &row](std::string name, const auto& change) {
+    AttentionCase next = row;
+    next.name = std::move(name);
+    change(next);
+    cases.push_back(std::move(next));
+  };
+  const auto shape = [](AttentionCase& next, std::array<int64_t, 4> bnhd, int64_t bandwidth) {
+    next.batch = bnhd[0], next.length = bnhd[1], next.heads = bnhd[2], next.head_dim = bnhd[3];
+    next.bandwidth = bandwidth;
+  };
+  const std::vector<FeatureMap> two = {kElu, kEluFlip};
+  add("causal_512_r3_band30", [](auto& c) { c.length = 512; });
+  add("two_sided_512_r3_band30", [](auto& c) { c.length = 512, c.causal = false; });
+  add(std::string(kPlainCase), [](auto&) {});
+  add("causal_2048_r2_band20", [&](auto& c) { c.feature_maps = two, c.bandwidth = 20; });
+  add("causal_2048_r1_band5", [](auto& c) { c.feature_maps = {kElu}, c.bandwidth = 5; });
+  add("two_sided_2048_r3_band30", [](auto& c) { c.causal = false; });
+  add("wikitext_r2_band20", [&](auto& c) { shape(c, {2, 256, 8, 16}, 20), c.feature_maps = two; });
+  add("listops_r2_band5", [&](auto& c) {
+    shape(c, {8, 2000, 2, 32}, 5), c.feature_maps = two, c.causal = false;
+  });
+  add("text_r2_band5", [&](auto& c) {
+    shape(c, {2, 4096, 2, 32}, 5), c.feature_maps = two, c.causal = false;
+  });
+  add("copy_r3_band30", [&](auto& c) { shape(c, {8, 512, 8, 32}, 30); });
+  add("causal_65536_r3_band30", [](auto& c) { c.length = 65536; });
+}
+
+/// The plain case with one thing changed; each may cost at most 1.3x.
+void add_variants(Cases& cases) {
+  const AttentionCase plain = *std::ranges::find(cases, kPlainCase, &AttentionCase::name);
+  const auto add = [&cases, &plain](std::string name, const auto& change) {
+    AttentionCase next = plain;
+    next.name = std::move(name);
+    next.tags = {CaseTag::kVariant};
+    change(next);
+    cases.push_back(std::move(next));
+  };
+  add("with_odd_length", [](auto& c) { c.length = 2047; });
+  add("with_token_mask", [](auto& c) { c.mask = MaskPattern::kRandom; });
+  add("with_padding", [](auto& c) { c.batch = 2, c.length = 1024, c.mask = MaskPattern::kRight; });
+  add("with_dropout", [](auto& c) { c.near_dropout = 0.1; });
+  add("with_channel_weights", [](auto& c) { c.weights = WeightShape::kPerChannel; });
+  add("with_head_first_layout", [](auto& c) { c.layout = Layout::kBhnd; });
+  add("with_bf16", [](auto& c) { c.dtypes = {c10::kBFloat16}; });
+  add("with_fp16", [](auto& c) { c.dtypes = {c10::kHalf}; });
+}
+
+}  // namespace
+
+std::vector<AttentionCase> make_attention_cases() {
+  Cases cases;
+  add_fields(cases);
+  add_windows(cases);
+  add_feature_maps(cases);
+  add_normalisers(cases);
+  add_weights_and_layouts(cases);
+  add_masks(cases);
+  add_shapes(cases);
+  add_paper_shapes(cases);
+  add_timing(cases);
+  add_variants(cases);
+  return cases;
+}
+
+}  // namespace fmmformer::bench

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/machine.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <limits>
+#include <thread>
+
+#include "fmmformer/attention/cpu_info.h"
+
+namespace fmmformer::bench {
+namespace {
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown CPU";
+}
+
+}  // namespace
+
+double measure_product_rate() {
+  constexpr int64_t kSize = 1024;
+  constexpr int kRepeats = 20;
+  const c10::NoGradGuard no_gradients;
+  const at::Tensor a = at::randn({kSize, kSize});
+  const at::Tensor b = at::randn({kSize, kSize});
+  at::Tensor out = at::empty({kSize, kSize});
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kRepeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    at::mm_out(out, a, b);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::min(best, took.count());
+  }
+  return 2.0 * kSize * kSize * kSize / best;
+}
+
+Machine describe_machine() {
+  return {.cpu = cpu_model(),
+          .cores = static_cast<int>(std::thread::hardware_concurrency()),
+          .threads = at::get_num_threads(),
+          .instruction_set = std::string(active_instruction_set()),
+          .torch_version = TORCH_VERSION,
+          .product_rate = measure_product_rate()};
+}
+
+std::string machine_text(const Machine& machine) {
+  return machine.cpu + ", " + std::to_string(machine.cores) + " cores, " +
+         std::to_string(machine.threads) + " threads, " + machine.instruction_set + ", torch " +
+         machine.torch_version + ", product rate " +
+         std::to_string(static_cast<int>(machine.product_rate / 1e9)) + " GFLOP/s";
+}
+
+}  // namespace fmmformer::bench

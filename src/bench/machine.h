@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace fmmformer::bench {
+
+/// What a timing depends on besides the code: stored with every record.
+struct Machine {
+  std::string cpu;              // the model name that the system gives
+  int cores = 0;                // logical, as the system counts
+  int threads = 0;              // that torch uses
+  std::string instruction_set;  // of our kernels
+  std::string torch_version;
+  double product_rate = 0;  // floating-point operations per second of a matrix product, fp32
+};
+
+/// Looks at the machine and measures its product rate (about half a second).
+Machine describe_machine();
+
+/// The best of 20 fp32 products of 1024 x 1024 matrices with at::mm, in floating-point operations
+/// per second: the yardstick for floors and shares, measured in the same run as what it is compared
+/// with.
+double measure_product_rate();
+
+/// "AMD EPYC, 2 cores, 2 threads, AVX-512, torch 2.11.0, product rate 196 GFLOP/s".
+std::string machine_text(const Machine& machine);
+
+}  // namespace fmmformer::bench

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace fmmformer::bench {
+
+/// A set of durations in seconds. The median and the quartiles do not move when another program
+/// gets in the way of a few of the runs, as a mean would.
+struct Timing {
+  double median = 0;
+  double lower = 0;  // first quartile
+  double upper = 0;  // third quartile
+  double best = 0;
+  int repeats = 0;
+
+  /// Half the distance between the quartiles, as a share of the median: "median +- spread".
+  double spread() const { return median > 0 ? (upper - lower) / (2 * median) : 0; }
+};
+
+struct TimingPlan {
+  double warm_up_seconds =
+      0.2;  // or one run, whichever is longer: first runs fault pages in and wake threads
+  double seconds = 1.5;     // per candidate
+  int minimum_repeats = 5;  // 2 for work so slow that these would take over 5 times `seconds`
+  int maximum_repeats = 400;
+};
+
+/// Median and quartiles (linear interpolation) of durations that need not be sorted. Throws for an
+/// empty set.
+Timing summarise(std::vector<double> durations);
+
+/// Times several pieces of work side by side: round robin, one run of each per round, so that
+/// whatever else happens on the machine hits all alike. A candidate leaves the rounds when it has
+/// its minimum of repeats and its time is spent. Results are in the order of `candidates`.
+std::vector<Timing> time_interleaved(std::span<const std::function<void()>> candidates,
+                                     const TimingPlan& plan);
+
+}  // namespace fmmformer::bench

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/verification.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "bench/plain_torch.h"
+#include "fmmformer/attention/fmm_reference.h"
+
+namespace fmmformer::bench {
+namespace {
+
+using Tensors = std::vector<NamedTensor>;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int64_t kShortestForRelativeRms = 16;
+// Gradients that are 0 in theory (a softmax over one key) come out of the reference around 1e-17.
+constexpr double kSmallestScale = 1e-9;
+
+double relative_rms_allowed(c10::ScalarType dtype, bool is_output) {
+  switch (dtype) {
+    case c10::kDouble:
+      return 1e-12;
+    case c10::kFloat:
+      return 1e-5;
+    default:
+      return is_output ? 3.3e-3 : 6e-3;  // bf16, and fp16 by the same bar
+  }
+}
+
+double epsilon(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::kDouble:
+      return std::numeric_limits<double>::epsilon();
+    case c10::kBFloat16:
+      return std::ldexp(1.0, -7);
+    case c10::kHalf:
+      return std::ldexp(1.0, -10);
+    default:
+      return std::numeric_limits<float>::epsilon();
+  }
+}
+
+double largest(const at::Tensor& x) {
+  return x.numel() == 0 ? 0 : x.abs().max().to(at::kDouble).item<double>();
+}
+
+double root_mean_square(const at::Tensor& x) {
+  return x.numel() == 0 ? 0 : x.square().mean().sqrt().item<double>();
+}
+
+/// What stays even when plain torch happens to be exact: the rounding of the result, and some of
+/// the arithmetic (which is fp32 or better) at the size that intermediate values have.
+double tiny(c10::ScalarType dtype, double scale) {
+  const double arithmetic = std::min(epsilon(dtype), epsilon(c10::kFloat));
+  return 0.5 * epsilon(dtype) * scale + 16 * arithmetic * std::max(1.0, scale);
+}
+
+bool sees_one_key(const AttentionCase& c) {
+  const FmmOptions options = options_of(c);
+  if (!options.window || options.window->left > 0) return false;
+  return options.causal || options.window->right == 0;
+}
+
+struct Evaluations {
+  Tensors ours;
+  Tensors exact;
+  Tensors plain;
+  Tensors plain_exact;  // the same expression in double; not `exact`, because dropout draws another
+                        // mask
+};
+
+void check_tensor(CaseReport& report, const AttentionCase& c, const Evaluations& all, size_t i) {
+  const std::string& name = all.ours[i].name;
+  const at::Tensor& exact = all.exact[i].tensor;
+  const at::Tensor error = all.ours[i].tensor.to(at::kDouble) - exact;
+  const double scale = root_mean_square(exact);
+  if (c.length >= kShortestForRelativeRms && scale > kSmallestScale && !sees_one_key(c)) {
+    report.checks.push_back({name, kRelativeRms, root_mean_square(error) / scale,
+                             relative_rms_allowed(report.dtype, name == "out")});
+    // The reference is no truth for the last digits of a kernel in its own type, nor is plain torch
+    // a yardstick.
+    if (report.dtype == c10::kDouble) return;
+  }
+  const double plain_error =
+      largest(all.plain[i].tensor.to(at::kDouble) - all.plain_exact[i].tensor);
+  // Plain fp16 may overflow where our sums, in fp32, do not: then it is no yardstick.
+  const double allowed =
+      std::isfinite(plain_error) ? 2 * plain_error + tiny(report.dtype, largest(exact)) : kInfinity;
+  const double found = largest(error);
+  report.checks.push_back(
+      {name, kTwicePlainTorch, std::isfinite(found) ? found : std::nan(""), allowed});
+}
+
+void check_dead_tokens(CaseReport& report, const at::Tensor& live, const Tensors& ours) {
+  for (const NamedTensor& result : ours) {
+    if (result.tensor.dim() != 4) continue;  // a weight's gradient belongs to no token
+    const at::Tensor dead = result.tensor.masked_select(~live.unsqueeze(-1).unsqueeze(-1));
+    report.checks.push_back({result.name, kDeadTokens, largest(dead), 0});
+  }
+}
+
+}  // namespace
+
+double Check::share() const {
+  if (std::isnan(error)) return kInfinity;
+  if (allowed == 0) return error == 0 ? 0 : kInfinity;
+  return error / allowed;
+}
+
+bool CaseReport::passed() const { return std::ranges::all_of(checks, &Check::passed); }
+
+const Check& CaseReport::worst() const {
+  return *std::ranges::max_element(checks, {}, &Check::share);
+}
+
+CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed) {
+  return verify_case(attention_case, dtype, seed, fmm_attention);
+}
+
+CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed,
+                       const AttentionFunction& attention) {
+  const auto start = std::chrono::steady_clock::now();
+  const CaseTensors tensors = make_inputs(attention_case, dtype, seed);
+  const CaseTensors exact_tensors = in_double(tensors);
+  const Evaluations all{.ours = evaluate(attention, tensors),
+                        .exact = evaluate(fmm_attention_reference, exact_tensors),
+                        .plain = evaluate(plain_torch_attention, tensors),
+                        .plain_exact = evaluate(plain_torch_attention, exact_tensors)};
+  CaseReport report{.name = attention_case.name, .dtype = dtype};
+  for (size_t i = 0; i < all.ours.size(); ++i) check_tensor(report, attention_case, all, i);
+  if (tensors.inputs.token_mask) check_dead_tokens(report, *tensors.inputs.token_mask, all.ours);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+}  // namespace fmmformer::bench

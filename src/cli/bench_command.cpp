@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/Parallel.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "bench/memory.h"
+#include "cli/bench_table.h"
+#include "cli/commands.h"
+#include "cli/compiled_peer.h"
+#include "cli/lengths.h"
+#include "fmmformer/core/atomic_file.h"
+
+namespace fmmformer::cli {
+namespace {
+
+using namespace fmmformer::bench;
+
+struct AttentionBenchOptions {
+  std::vector<std::string> cases;
+  std::string lengths;
+  std::string dtype;
+  int threads = 0;
+  std::string peers;
+  bool forward = false;
+  bool compiled = false;
+  std::string python;
+  bool variants = false;
+  bool quick = false;
+  bool keep_memory = false;
+  bool list = false;
+  std::string json;
+};
+
+constexpr int64_t kLongestQuick = 2048;
+
+void add_options(CLI::App& app, AttentionBenchOptions& options) {
+  app.add_option("--case", options.cases,
+                 "only this case, may be repeated (default: every timing case)")
+      ->type_name("NAME");
+  app.add_option(
+         "--lengths", options.lengths,
+         "these lengths of the case (default: of " + std::string(kPlainCase) + "); a range doubles")
+      ->type_name("512..65536");
+  app.add_option("--dtype", options.dtype, "fp32 (default), bf16, fp16 or fp64")->type_name("TYPE");
+  app.add_option("--threads", options.threads, "threads to use (default: torch's choice)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  app.add_option(
+         "--peers", options.peers,
+         "sdpa,composite,dense_near or none; named here, they also run where they take minutes")
+      ->type_name("A,B");
+  app.add_flag("--forward", options.forward, "forward alone, without gradients");
+  app.add_flag(
+      "--variants", options.variants,
+      "the plain case with one thing changed (mask, dropout, layout ..), as a ratio to it");
+  app.add_flag("--compiled", options.compiled,
+               "also the composite under torch.compile, in a Python child (about 20 s a case)");
+  app.add_option("--python", options.python,
+                 "the Python for --compiled (default: .venv/bin/python)")
+      ->type_name("PATH");
+  app.add_flag("--quick", options.quick, "short cases and short timings");
+  app.add_flag(
+      "--keep-memory", options.keep_memory,
+      "keep freed memory mapped: nobody pays for page faults, as with a caching allocator");
+  app.add_flag("--list", options.list, "show the cases that would run, and run none");
+  app.add_option("--json", options.json, "write the record to this file")->type_name("FILE");
+  app.footer(
+      "Columns: median +- half the quartile distance; times the arithmetic floor; peak tensor "
+      "memory beyond the\n"
+      "inputs; share of this machine's matrix-product rate; then how many times longer each peer "
+      "takes.\n\n"
+      "Examples:\n  fmmformer bench attention\n"
+      "  fmmformer bench attention --case causal_2048_r1_band5 --peers composite --json "
+      "record.json\n"
+      "  fmmformer bench attention --lengths 4096..65536 --peers none");
+}
+
+std::vector<AttentionCase> chosen_cases(const AttentionBenchOptions& options) {
+  std::vector<AttentionCase> chosen;
+  for (const std::string& name : options.cases) chosen.push_back(case_named(name));
+  if (!options.lengths.empty()) {
+    if (chosen.empty()) chosen.push_back(case_named(kPlainCase));
+    std::vector<AttentionCase> stretched;
+    for (const AttentionCase& base : chosen) {
+      for (const int64_t length : parse_lengths(options.lengths)) {
+        stretched.push_back(base);
+        stretched.back().length = length;
+        stretched.back().name += "@" + std::to_string(length);
+      }
+    }
+    return stretched;
+  }
+  if (!chosen.empty() || options.variants) return chosen;
+  for (const AttentionCase& one : cases_with_tag(CaseTag::kTiming)) {
+    if (!options.quick || one.batch * one.length <= kLongestQuick) chosen.push_back(one);
+  }
+  return chosen;
+}
+
+BenchmarkOptions benchmark_options(const AttentionBenchOptions& options) {
+  BenchmarkOptions result;
+  if (!options.dtype.empty()) result.dtype = dtype_from_name(options.dtype);
+  if (options.forward) result.pass = Pass::kForward;
+  if (options.peers.empty()) {
+    for (const Peer& peer : peers()) result.peers.push_back(&peer);
+  } else if (options.peers != "none") {
+    for (const std::string& name : split_at_commas(options.peers))
+      result.peers.push_back(&peer_named(name));
+    result.run_slow_peers = true;
+  }
+  if (options.quick) result.plan = {.warm_up_seconds = 0.05, .seconds = 0.4, .minimum_repeats = 3};
+  return result;
+}
+
+void measure_rows(BenchmarkRecord& record, const std::vector<AttentionCase>& cases,
+                  const AttentionBenchOptions& options, const BenchmarkOptions& settings) {
+  if (cases.empty()) return;
+  std::vector<std::string> columns;
+  for (const Peer* peer : settings.peers) columns.emplace_back(peer->name);
+  std::vector<PeerResult> compiled;
+  if (options.compiled) {
+    std::fprintf(stderr, "compiling the composite for %zu cases ..\n", cases.size());
+    compiled = run_compiled_peer(cases, settings, options.python);
+    columns.emplace_back("compiled");
+  }
+  std::printf("%s\n", table_heading(columns).c_str());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    record.rows.push_back(measure_case(cases[i], settings));
+    if (options.compiled) record.rows.back().peers.push_back(compiled[i]);
+    std::printf("%s\n", table_row(record.rows.back(), columns).c_str());
+    std::fflush(stdout);
+  }
+}
+
+void measure_variant_rows(BenchmarkRecord& record, const BenchmarkOptions& settings) {
+  std::printf("%s\n", variant_heading().c_str());
+  std::fflush(stdout);
+  record.variants = measure_variants(settings);
+  for (const VariantRow& row : record.variants) std::printf("%s\n", variant_row(row).c_str());
+}
+
+std::string whole_command(const CommandLine& line) {
+  std::string text = line.command;
+  for (const std::string& argument : line.arguments) text.append(" ").append(argument);
+  return text;
+}
+
+int run_bench_attention(const CommandLine& line) {
+  AttentionBenchOptions options;
+  CLI::App app(
+      "Times fmm_attention, forward and backward, beside what else a user has, in one process.");
+  add_options(app, options);
+  if (!read_options(app, line)) return kDone;
+
+  if (options.keep_memory) keep_freed_memory();
+  if (options.threads > 0) at::set_num_threads(options.threads);
+  BenchmarkOptions settings = benchmark_options(options);
+  // Before anything is measured, so that a mistake in a name or a length shows at once.
+  const std::vector<AttentionCase> cases = chosen_cases(options);
+  if (options.list) {
+    for (const AttentionCase& one : cases)
+      std::printf("%-28s %s\n", one.name.c_str(), shape_text(one).c_str());
+    return kDone;
+  }
+  BenchmarkRecord record{
+      .machine = describe_machine(), .command = whole_command(line), .pass = settings.pass};
+  settings.product_rate = record.machine.product_rate;
+  std::printf("%s\n%s; a peer's column says how many times our time it takes\n",
+              machine_text(record.machine).c_str(),
+              options.forward ? "forward" : "forward + backward");
+  measure_rows(record, cases, options, settings);
+  if (options.variants) measure_variant_rows(record, settings);
+  if (!options.json.empty()) write_file_atomically(options.json, to_json(record).dump(2) + "\n");
+  return kDone;
+}
+
+constexpr Command kSubjects[] = {
+    {"attention", run_bench_attention,
+     "fmm_attention beside softmax, a torch composite and a dense near field"},
+};
+constexpr CommandTable kTable = {"Times our operators against their peers.", kSubjects,
+                                 "fmmformer bench attention --quick"};
+
+}  // namespace
+
+int run_bench(const CommandLine& line) { return dispatch(kTable, line); }
+
+}  // namespace fmmformer::cli

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <c10/util/Exception.h>
+
+#include <iostream>
+
+#include "cli/commands.h"
+#include "cli/version.h"
+
+namespace fmmformer::cli {
+namespace {
+
+// The whole dispatch is this table, and it is the --help text.
+constexpr Command kCommands[] = {
+    {"verify", run_verify, "hold every kernel on this machine against the double reference"},
+    {"bench", run_bench, "time attention against its peers"},
+};
+constexpr CommandTable kTable = {
+    "FMMformer: near-field and far-field attention in linear time. (--version says which)",
+    kCommands, "fmmformer verify --quick"};
+
+int run(const CommandLine& line) {
+  if (!line.arguments.empty() && line.arguments.front() == "--version") {
+    std::cout << version_text() << "\n";
+    return kDone;
+  }
+  return dispatch(kTable, line);
+}
+
+/// Turns what was thrown into one line and an exit code: no stack trace for a mistake of the user.
+int run_and_report(const CommandLine& line) {
+  try {
+    return run(line);
+  } catch (const UsageError& error) {
+    std::cerr << error.what() << "\n";
+    return kWrongUse;
+  } catch (const c10::ValueError& error) {
+    std::cerr << line.command << ": " << error.what_without_backtrace() << "\n";
+    return kWrongUse;
+  } catch (const c10::Error& error) {
+    std::cerr << line.command << ": " << error.what_without_backtrace() << "\n";
+    return kFailed;
+  } catch (const std::exception& error) {
+    std::cerr << line.command << ": " << error.what() << "\n";
+    return kFailed;
+  }
+}
+
+}  // namespace
+}  // namespace fmmformer::cli
+
+int main(int argc, char** argv) {
+  return fmmformer::cli::run_and_report({"fmmformer", {argv + 1, argv + argc}});
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "bench/verification.h"
+#include "cli/commands.h"
+#include "cli/version.h"
+#include "fmmformer/attention/cpu_info.h"
+#include "fmmformer/core/atomic_file.h"
+
+namespace fmmformer::cli {
+namespace {
+
+using namespace fmmformer::bench;
+
+struct VerifyOptions {
+  bool quick = false;
+  bool list = false;
+  std::vector<std::string> cases;
+  std::string filter;
+  std::string json;
+};
+
+std::vector<AttentionCase> chosen_cases(const VerifyOptions& options) {
+  std::vector<AttentionCase> chosen;
+  for (const std::string& name : options.cases) {
+    chosen.push_back(case_named(name));
+    if (!chosen.back().has_tag(CaseTag::kVerify)) {
+      throw UsageError(
+          "fmmformer verify: case '" + name +
+          "' is for timing and too large for the dense reference; --list shows the others");
+    }
+  }
+  if (!options.cases.empty()) return chosen;
+  for (const AttentionCase& one : cases_with_tag(CaseTag::kVerify)) {
+    if (options.quick && !one.has_tag(CaseTag::kQuick)) continue;
+    if (one.name.find(options.filter) != std::string::npos) chosen.push_back(one);
+  }
+  if (chosen.empty()) {
+    throw std::invalid_argument("no case has '" + options.filter +
+                                "' in its name; --list shows all");
+  }
+  return chosen;
+}
+
+void print_list(const std::vector<AttentionCase>& cases) {
+  for (const AttentionCase& one : cases) {
+    std::string types;
+    for (const c10::ScalarType dtype : one.dtypes) types.append(" ").append(dtype_name(dtype));
+    std::printf("%-40s %-32s%s\n", one.name.c_str(), shape_text(one).c_str(), types.c_str());
+  }
+}
+
+/// The case that is running, on one line that the result then overwrites; nothing in a pipe.
+class LiveLine {
+ public:
+  void show(const std::string& text) const {
+    if (on_terminal_) std::fprintf(stderr, "\r\033[K%s", text.c_str());
+  }
+  void clear() const { show(""); }
+
+ private:
+  bool on_terminal_ = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
+};
+
+void print_report(const CaseReport& report) {
+  const Check& worst = report.worst();
+  std::printf("%-4s %-40s %-5s %-14s %9.2e of %9.2e  %.*s\n", report.passed() ? "ok" : "FAIL",
+              report.name.c_str(), std::string(dtype_name(report.dtype)).c_str(),
+              worst.tensor.c_str(), worst.error, worst.allowed, static_cast<int>(worst.rule.size()),
+              worst.rule.data());
+  if (report.passed()) return;
+  for (const Check& check : report.checks) {
+    if (check.passed()) continue;
+    std::printf("       %-14s %9.2e of %9.2e  %.*s\n", check.tensor.c_str(), check.error,
+                check.allowed, static_cast<int>(check.rule.size()), check.rule.data());
+  }
+}
+
+nlohmann::json to_json(const std::vector<CaseReport>& reports) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const CaseReport& report : reports) {
+    nlohmann::json checks = nlohmann::json::array();
+    for (const Check& check : report.checks) {
+      checks.push_back({{"tensor", check.tensor},
+                        {"rule", check.rule},
+                        {"error", check.error},
+                        {"allowed", check.allowed}});
+    }
+    rows.push_back({{"case", report.name},
+                    {"dtype", dtype_name(report.dtype)},
+                    {"passed", report.passed()},
+                    {"seconds", report.seconds},
+                    {"checks", checks}});
+  }
+  return {{"version", project_version()},
+          {"commit", git_commit()},
+          {"instruction_set", active_instruction_set()},
+          {"threads", at::get_num_threads()},
+          {"cases", rows}};
+}
+
+std::vector<CaseReport> verify_all(const std::vector<AttentionCase>& cases) {
+  const LiveLine live;
+  std::vector<CaseReport> reports;
+  size_t runs = 0;
+  for (const AttentionCase& one : cases) runs += one.dtypes.size();
+  for (const AttentionCase& one : cases) {
+    for (const c10::ScalarType dtype : one.dtypes) {
+      live.show("[" + std::to_string(reports.size() + 1) + "/" + std::to_string(runs) + "] " +
+                one.name + " " + std::string(dtype_name(dtype)));
+      reports.push_back(verify_case(one, dtype));
+      live.clear();
+      print_report(reports.back());
+      std::fflush(stdout);
+    }
+  }
+  return reports;
+}
+
+int summarise_reports(const std::vector<CaseReport>& reports) {
+  double seconds = 0;
+  size_t failed = 0;
+  for (const CaseReport& report : reports) {
+    seconds += report.seconds;
+    failed += report.passed() ? 0 : 1;
+  }
+  std::printf("%zu of %zu within their allowance (%s, %.1f s)\n", reports.size() - failed,
+              reports.size(), std::string(active_instruction_set()).c_str(), seconds);
+  return failed == 0 ? kDone : kFailed;
+}
+
+}  // namespace
+
+int run_verify(const CommandLine& line) {
+  VerifyOptions options;
+  CLI::App app(
+      "Holds the operator on this machine against the dense double reference: output and every "
+      "gradient, over the\n"
+      "named cases. A line per case: its worst tensor, that error, what is allowed, and by which "
+      "rule.");
+  app.add_flag("--quick", options.quick, "the quick cases only: under a minute on two cores");
+  app.add_option("--case", options.cases, "only this case; may be repeated")->type_name("NAME");
+  app.add_option("--filter", options.filter, "only cases with this in their name")
+      ->type_name("TEXT");
+  app.add_flag("--list", options.list, "show the cases and run none");
+  app.add_option("--json", options.json, "write all checks to this file")->type_name("FILE");
+  app.footer(
+      "Exit code 1 when a case fails.\n\nExample:\n  fmmformer verify --quick --filter mask");
+  if (!read_options(app, line)) return kDone;
+
+  const std::vector<AttentionCase> cases = chosen_cases(options);
+  if (options.list) {
+    print_list(cases);
+    return kDone;
+  }
+  const std::vector<CaseReport> reports = verify_all(cases);
+  if (!options.json.empty()) write_file_atomically(options.json, to_json(reports).dump(2) + "\n");
+  return summarise_reports(reports);
+}
+
+}  // namespace fmmformer::cli

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/version.h"
+
+#include <torch/version.h>
+
+#include "fmmformer/attention/cpu_info.h"
+#include "fmmformer_version.h"  // made by write_version.cmake; included here alone, so that a commit recompiles one file
+
+namespace fmmformer::cli {
+
+std::string_view project_version() { return FMMFORMER_VERSION; }
+
+std::string_view git_commit() { return FMMFORMER_COMMIT; }
+
+std::string version_text() {
+  std::string text = "fmmformer ";
+  text.append(project_version()).append(" (commit ").append(git_commit());
+  text.append(", torch ").append(TORCH_VERSION).append(", ").append(active_instruction_set());
+  return text.append(")");
+}
+
+}  // namespace fmmformer::cli

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/statistics.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+namespace fmmformer::bench {
+namespace {
+
+TEST(Statistics, OneSlowRunDoesNotMoveTheMedian) {
+  const Timing timing = summarise({1.0, 1.1, 0.9, 1.0, 50.0});
+  EXPECT_DOUBLE_EQ(timing.median, 1.0);
+  EXPECT_DOUBLE_EQ(timing.best, 0.9);
+  EXPECT_EQ(timing.repeats, 5);
+}
+
+TEST(Statistics, QuartilesInterpolateBetweenNeighbours) {
+  const Timing timing = summarise({4, 1, 3, 2});
+  EXPECT_DOUBLE_EQ(timing.lower, 1.75);
+  EXPECT_DOUBLE_EQ(timing.median, 2.5);
+  EXPECT_DOUBLE_EQ(timing.upper, 3.25);
+  EXPECT_DOUBLE_EQ(timing.spread(), 0.3);
+}
+
+TEST(Statistics, NothingToSummariseIsAnError) {
+  EXPECT_THROW(summarise({}), std::invalid_argument);
+}
+
+TEST(Statistics, CandidatesTakeTurns) {
+  std::string order;
+  const std::vector<std::function<void()>> candidates = {[&] { order += 'a'; },
+                                                         [&] { order += 'b'; }};
+  time_interleaved(
+      candidates, {.warm_up_seconds = 0, .seconds = 1, .minimum_repeats = 3, .maximum_repeats = 3});
+  EXPECT_EQ(order, "abababab");  // the first of each is the warm-up
+}
+
+TEST(Statistics, ASlowCandidateGetsFewerRepeatsThanAFastOne) {
+  const std::vector<std::function<void()>> candidates = {
+      [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); },
+      [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }};
+  const std::vector<Timing> timings = time_interleaved(
+      candidates,
+      {.warm_up_seconds = 0, .seconds = 0.05, .minimum_repeats = 2, .maximum_repeats = 100});
+  EXPECT_LE(timings[0].repeats, 4);
+  EXPECT_GE(timings[1].repeats, 10);
+  EXPECT_GE(timings[0].median, 0.019);
+}
+
+}  // namespace
+}  // namespace fmmformer::bench

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/verification.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "bench/plain_torch.h"
+#include "fmmformer/attention/fmm_reference.h"
+
+namespace fmmformer::bench {
+namespace {
+
+at::Tensor rounded_reference(const AttentionInputs& inputs, const BlendWeights& weights,
+                             const FmmOptions& options) {
+  return fmm_attention_reference(inputs, weights, options).to(inputs.q.scalar_type());
+}
+
+TEST(Verification, TheRoundedReferencePasses) {
+  for (const auto* name :
+       {"plain_causal", "mask_random_two_sided", "length_1_causal", "diagonal_only"}) {
+    for (const c10::ScalarType dtype : {c10::kDouble, c10::kFloat, c10::kBFloat16, c10::kHalf}) {
+      const CaseReport report = verify_case(case_named(name), dtype, 1, rounded_reference);
+      EXPECT_TRUE(report.passed())
+          << name << " " << report.worst().tensor << " " << report.worst().error;
+    }
+  }
+}
+
+TEST(Verification, AnErrorOfOnePercentFails) {
+  const auto wrong = [](const AttentionInputs& inputs, const BlendWeights& weights,
+                        const FmmOptions& options) {
+    return rounded_reference(inputs, weights, options) * 1.01;
+  };
+  for (const c10::ScalarType dtype : {c10::kDouble, c10::kFloat, c10::kBFloat16, c10::kHalf}) {
+    EXPECT_FALSE(verify_case(case_named("plain_causal"), dtype, 1, wrong).passed())
+        << dtype_name(dtype);
+  }
+}
+
+TEST(Verification, AWrongGradientAloneFails) {
+  const auto wrong = [](const AttentionInputs& inputs, const BlendWeights& weights,
+                        const FmmOptions& options) {
+    AttentionInputs detached = inputs;
+    detached.k = inputs.k.detach();
+    return rounded_reference(detached, weights, options);
+  };
+  const CaseReport report = verify_case(case_named("plain_causal"), c10::kFloat, 1, wrong);
+  EXPECT_FALSE(report.passed());
+  EXPECT_EQ(report.worst().tensor, "d_k");
+}
+
+TEST(Verification, AnOutputAtADeadTokenFailsHoweverSmall) {
+  const auto leaky = [](const AttentionInputs& inputs, const BlendWeights& weights,
+                        const FmmOptions& options) {
+    return rounded_reference(inputs, weights, options) + 1e-30;
+  };
+  const CaseReport report = verify_case(case_named("mask_left_causal"), c10::kFloat, 1, leaky);
+  EXPECT_FALSE(report.passed());
+  EXPECT_EQ(report.worst().rule, kDeadTokens);
+}
+
+TEST(Verification, NanFails) {
+  const auto broken = [](const AttentionInputs& inputs, const BlendWeights& weights,
+                         const FmmOptions& options) {
+    return rounded_reference(inputs, weights, options) * std::nan("");
+  };
+  EXPECT_FALSE(verify_case(case_named("plain_causal"), c10::kFloat, 1, broken).passed());
+  EXPECT_FALSE(verify_case(case_named("length_1_causal"), c10::kFloat, 1, broken).passed());
+}
+
+}  // namespace
+}  // namespace fmmformer::bench

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program as a user meets it: its exit codes, and what it writes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace fmmformer::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string text;  // stdout and stderr
+};
+
+Outcome run_program(const std::string& arguments) {
+  Outcome outcome;
+  FILE* pipe =
+      popen((std::string("'" FMMFORMER_PROGRAM_PATH "' ") + arguments + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  char buffer[4096];
+  while (const size_t count = fread(buffer, 1, sizeof buffer, pipe))
+    outcome.text.append(buffer, count);
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+class Program : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() /
+              ("fmmformer_program_test_" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  nlohmann::json read_json(const std::string& name) const {
+    std::ifstream file(folder_ / name);
+    return nlohmann::json::parse(file);
+  }
+  std::string path(const std::string& name) const { return "'" + (folder_ / name).string() + "'"; }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(Program, SaysItsVersionCommitTorchAndInstructionSet) {
+  const Outcome outcome = run_program("--version");
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (const auto* part : {"fmmformer ", "commit ", "torch "})
+    EXPECT_THAT(outcome.text, HasSubstr(part));
+}
+
+TEST_F(Program, HelpHasAnExampleEverywhere) {
+  for (const auto* command : {"", "verify", "bench", "bench attention"}) {
+    const Outcome outcome = run_program(std::string(command) + " --help");
+    EXPECT_EQ(outcome.exit_code, 0) << command;
+    EXPECT_THAT(outcome.text, HasSubstr("Example")) << command;
+  }
+}
+
+TEST_F(Program, AMistakeExitsWithTwoAndNamesTheRightWord) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"verfy", "verify"},
+      {"verify --quik", "--quick"},
+      {"verify --case plain_casual", "plain_causal"},
+      {"bench atention", "attention"},
+      {"bench attention --peers flash", "composite"},
+      {"bench attention --dtype int8", "bf16"},
+      {"bench attention --lengths 9..1", "9..1"},
+      {"bench attention --threads 0", "1"},
+  };
+  for (const auto& [arguments, right] : mistakes) {
+    const Outcome outcome = run_program(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_THAT(outcome.text, HasSubstr(right)) << arguments;
+    EXPECT_THAT(outcome.text, Not(HasSubstr("frame #"))) << arguments;
+  }
+}
+
+TEST_F(Program, VerifyPrintsALinePerCaseAndTypeAndWritesTheChecks) {
+  const Outcome outcome = run_program("verify --case plain_causal --json " + path("verify.json"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  for (const auto* type : {"fp64", "fp32", "bf16", "fp16"})
+    EXPECT_THAT(outcome.text, HasSubstr(type));
+  const nlohmann::json record = read_json("verify.json");
+  ASSERT_EQ(record["cases"].size(), 4u);
+  EXPECT_TRUE(record["cases"][0]["passed"].get<bool>());
+  EXPECT_GE(record["cases"][0]["checks"].size(), 6u);
+}
+
+TEST_F(Program, BenchTimesACaseBesideItsPeersAndWritesTheRecord) {
+  const Outcome outcome =
+      run_program("bench attention --quick --case wikitext_r2_band20 --lengths 64,128 --json " +
+                  path("bench.json"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("wikitext_r2_band20@128"));
+  const nlohmann::json record = read_json("bench.json");
+  ASSERT_EQ(record["rows"].size(), 2u);
+  for (const auto* peer : {"sdpa", "composite", "dense_near"}) {
+    EXPECT_GT(record["rows"][0]["peers"][peer]["median_ms"].get<double>(), 0) << peer;
+  }
+  EXPECT_GT(record["rows"][0]["peak_bytes"].get<int64_t>(), 0);
+}
+
+}  // namespace
+}  // namespace fmmformer::cli
