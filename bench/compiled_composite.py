@@ -52,30 +52,41 @@ def near_field(q, k, v, bandwidth: int, causal: bool) -> torch.Tensor:
     offset = key - query
     in_band = (offset > -bandwidth) & (offset < (1 if causal else bandwidth)) & (key < length)
     seen = (key >= 0) & (in_band | (query >= length))  # rows of padding must see something, or they are NaN
-    bias = torch.zeros(seen.shape, dtype=q.dtype).masked_fill(~seen, -math.inf)
-    bias = bias.unsqueeze(0).expand(groups, -1, -1, -1).flatten(0, 1)
     queries = F.pad(q, (0, 0, 0, pad)).reshape(groups * blocks, size, dim)
-    scores = torch.baddbmm(bias, queries, neighbours(k).transpose(1, 2), alpha=dim**-0.5)
+    scores = torch.bmm(queries, neighbours(k).transpose(1, 2)) * dim**-0.5
+    scores = scores.view(groups, blocks, size, -1).masked_fill(~seen, -math.inf).flatten(0, 1)
     out = torch.bmm(scores.softmax(-1), neighbours(v))
     return out.view(groups, blocks * size, -1)[:, :length]
 
 
-def far_field_causal(q, k, v) -> torch.Tensor:
-    """Inside a chunk by its matrix, before it by the sum of k v^T up to there."""
-    groups, length, dim = q.shape
+def far_fields_causal(q, k, v, far_weight, heads: int, maps: Sequence[str]) -> torch.Tensor:
+    """Inside a chunk by the sum of the maps' weighted matrices, before it by their stacked states."""
+    groups, length, _ = q.shape
     chunk = min(FAR_CHUNK, length)
     chunks = -(-length // chunk)
-    pad = chunks * chunk - length
-    q, k, v = (F.pad(x, (0, 0, 0, pad)).reshape(groups * chunks, chunk, -1) for x in (q, k, v))
+
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        return F.pad(x, (0, 0, 0, chunks * chunk - length)).reshape(groups * chunks, chunk, -1)
 
     def before_chunk(sums: torch.Tensor) -> torch.Tensor:
         by_chunk = sums.view(groups, chunks, sums.shape[1], sums.shape[2])
         return (by_chunk.cumsum(1) - by_chunk).view(sums.shape)
 
-    inside = torch.bmm(q, k.transpose(1, 2)) * torch.ones(chunk, chunk, dtype=q.dtype).tril()
-    out = torch.baddbmm(torch.bmm(q, before_chunk(torch.bmm(k.transpose(1, 2), v))), inside, v)
-    row_sums = inside.sum(-1, keepdim=True) + torch.bmm(q, before_chunk(k.sum(1).unsqueeze(-1)))
-    return (out / (row_sums + EPS)).view(groups, chunks * chunk, -1)[:, :length]
+    values = cut(v)
+    inside, queries, keys = 0, [], []
+    for index, name in enumerate(maps):
+        phi = FEATURE_MAPS[name]
+        query, key = cut(phi(q)), cut(phi(k))
+        similarity = torch.bmm(query, key.transpose(1, 2)).tril()
+        before = (query * before_chunk(key.sum(1).unsqueeze(1))).sum(-1, keepdim=True)
+        weight = far_weight[index].view(1, heads, 1, 1).expand(groups // heads, heads, chunks, 1)
+        scale = weight.reshape(-1, 1, 1) / (similarity.sum(-1, keepdim=True) + before + EPS)
+        inside = inside + similarity * scale
+        queries.append(query * scale)
+        keys.append(key)
+    states = before_chunk(torch.bmm(torch.cat(keys, -1).transpose(1, 2), values))
+    out = torch.bmm(inside, values) + torch.bmm(torch.cat(queries, -1), states)
+    return out.view(groups, chunks * chunk, -1)[:, :length]
 
 
 def far_field_two_sided(q, k, v) -> torch.Tensor:
@@ -88,11 +99,13 @@ def composite(q, k, v, near_weight, far_weight, bandwidth: int, causal: bool, ma
     """[batch, length, heads, dim] in and out; no copies when the inputs lie head first."""
     batch, length, heads, _ = q.shape
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
-    far_field = far_field_causal if causal else far_field_two_sided
     out = near_field(q, k, v, bandwidth, causal).view(batch, heads, length, -1) * near_weight.unsqueeze(-2)
+    if causal:
+        out = out + far_fields_causal(q, k, v, far_weight, heads, maps).view(batch, heads, length, -1)
+        return out.transpose(1, 2)
     for index, name in enumerate(maps):
         phi = FEATURE_MAPS[name]
-        far = far_field(phi(q), phi(k), v).view(batch, heads, length, -1)
+        far = far_field_two_sided(phi(q), phi(k), v).view(batch, heads, length, -1)
         out = out + far * far_weight[index].unsqueeze(-2)
     return out.transpose(1, 2)
 

@@ -11,16 +11,31 @@ namespace {
 constexpr const char* kShapeHelp =
     "[batch, length, heads, dim]; in Python pass layout=\"bhnd\" for [batch, heads, length, dim]";
 
-void check_qkv_tensor(const char* function, const char* name, const at::Tensor& tensor,
-                      const at::Tensor& q) {
+// Whatever can be asked of a tensor whose batch and length may be symbolic.
+void check_kind(const char* function, const char* name, const at::Tensor& tensor,
+                const at::Tensor& q) {
   TORCH_CHECK_VALUE(tensor.defined(), function, ": ", name, " is not defined");
   TORCH_CHECK_VALUE(tensor.dim() == 4, function, ": ", name, " has ", tensor.dim(), " dimensions (",
-                    tensor.sizes(), "); allowed is 4, ", kShapeHelp);
+                    tensor.sym_sizes(), "); allowed is 4, ", kShapeHelp);
   TORCH_CHECK_VALUE(tensor.device() == q.device(), function, ": ", name, " is on ", tensor.device(),
                     " but q is on ", q.device(), "; move them to one device with .to()");
   TORCH_CHECK_VALUE(tensor.scalar_type() == q.scalar_type(), function, ": ", name, " is of type ",
                     tensor.scalar_type(), " but q is ", q.scalar_type(),
-                    "; convert them to one type with .to(), or run under autocast");
+                    "; convert them to one type with .to()");
+  const std::optional<int64_t> dim = tensor.sym_size(3).maybe_as_int();
+  TORCH_CHECK_VALUE(!dim || (*dim >= 1 && *dim <= kMaxHeadDim), function,
+                    ": the head dimension of ", name, " is ", *dim, "; allowed is 1..", kMaxHeadDim,
+                    "; split into more heads");
+  const std::optional<int64_t> heads = tensor.sym_size(2).maybe_as_int(),
+                               q_heads = q.sym_size(2).maybe_as_int();
+  TORCH_CHECK_VALUE(!heads || *heads >= 1, function, ": ", name,
+                    " has 0 heads; allowed is 1 or more");
+  TORCH_CHECK_VALUE(!heads || !q_heads || *heads == *q_heads, function, ": ", name, " has shape ",
+                    tensor.sym_sizes(), " but q has ", q.sym_sizes(),
+                    "; the heads must agree (expand k and v to q's)");
+}
+
+void check_contiguous_rows(const char* function, const char* name, const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.size(3) <= 1 || tensor.stride(3) == 1, function, ": ", name,
                     "'s last dimension has stride ", tensor.stride(3),
                     "; it must be contiguous (stride 1); call .contiguous() on it");
@@ -34,11 +49,6 @@ void check_shapes(const char* function, const at::Tensor& q, const at::Tensor& k
                     v.sizes(), " but q has ", q.sizes(),
                     "; batch, length and heads must agree (only the last dimension may differ)");
   TORCH_CHECK_VALUE(q.size(1) >= 1, function, ": length is 0; allowed is 1 or more");
-  for (const auto& [name, dim] :
-       {std::pair{"head_dim (of q and k)", q.size(3)}, std::pair{"value_dim (of v)", v.size(3)}}) {
-    TORCH_CHECK_VALUE(dim >= 1 && dim <= kMaxHeadDim, function, ": ", name, " is ", dim,
-                      "; allowed is 1..", kMaxHeadDim, "; split into more heads");
-  }
 }
 
 void check_mask_and_seed(const char* function, const AttentionInputs& inputs,
@@ -46,12 +56,8 @@ void check_mask_and_seed(const char* function, const AttentionInputs& inputs,
   const at::Tensor& q = inputs.q;
   if (inputs.token_mask) {
     const at::Tensor& mask = *inputs.token_mask;
-    TORCH_CHECK_VALUE(mask.scalar_type() == at::kBool, function, ": token_mask is of type ",
-                      mask.scalar_type(), "; allowed is bool, true = a real token; use mask != 0");
     TORCH_CHECK_VALUE(mask.sizes() == q.sizes().slice(0, 2), function, ": token_mask has shape ",
                       mask.sizes(), "; allowed is [batch, length] = ", q.sizes().slice(0, 2));
-    TORCH_CHECK_VALUE(mask.device() == q.device(), function, ": token_mask is on ", mask.device(),
-                      " but q is on ", q.device(), "; move it with .to()");
   }
   if (options.near_dropout == 0.0) return;
   TORCH_CHECK_VALUE(inputs.dropout_seed, function, ": near_dropout is ", options.near_dropout,
@@ -65,12 +71,8 @@ void check_mask_and_seed(const char* function, const AttentionInputs& inputs,
 }
 
 void check_weight(const char* function, const char* name, const std::optional<at::Tensor>& weight,
-                  std::vector<int64_t> target, const char* meaning, const at::Tensor& q) {
+                  std::vector<int64_t> target, const char* meaning) {
   if (!weight) return;
-  TORCH_CHECK_VALUE(at::isFloatingType(weight->scalar_type()), function, ": ", name, " is of type ",
-                    weight->scalar_type(), "; allowed are floating types");
-  TORCH_CHECK_VALUE(weight->device() == q.device(), function, ": ", name, " is on ",
-                    weight->device(), " but q is on ", q.device(), "; move it with .to()");
   const at::IntArrayRef sizes = weight->sizes();
   bool fits = sizes.size() <= target.size();
   for (size_t i = 0; fits && i < sizes.size(); ++i) {
@@ -114,25 +116,48 @@ void check_options(const char* function, const FmmOptions& options) {
                     ": near_dropout is ", options.near_dropout, "; allowed is 0 <= p < 1");
 }
 
-Problem checked_problem(const char* function, const AttentionInputs& inputs,
-                        const BlendWeights& weights, const FmmOptions& options) {
+void check_kinds(const char* function, const AttentionInputs& inputs, const BlendWeights& weights) {
   const at::Tensor& q = inputs.q;
-  check_options(function, options);
-  check_qkv_tensor(function, "q", q, q);
-  check_qkv_tensor(function, "k", inputs.k, q);
-  check_qkv_tensor(function, "v", inputs.v, q);
+  check_kind(function, "q", q, q);
+  check_kind(function, "k", inputs.k, q);
+  check_kind(function, "v", inputs.v, q);
   const at::ScalarType type = q.scalar_type();
   TORCH_CHECK_VALUE(
       type == at::kDouble || type == at::kFloat || type == at::kBFloat16 || type == at::kHalf,
       function, ": q is of type ", type, "; allowed are fp64, fp32, bf16, fp16");
+  for (const auto& [name, weight] : {std::pair{"near_weight", &weights.near_weight},
+                                     std::pair{"far_weight", &weights.far_weight}}) {
+    if (!*weight) continue;
+    const at::Tensor& tensor = **weight;
+    TORCH_CHECK_VALUE(at::isFloatingType(tensor.scalar_type()), function, ": ", name,
+                      " is of type ", tensor.scalar_type(), "; allowed are floating types");
+    TORCH_CHECK_VALUE(tensor.device() == q.device(), function, ": ", name, " is on ",
+                      tensor.device(), " but q is on ", q.device(), "; move it with .to()");
+  }
+  if (!inputs.token_mask) return;
+  const at::Tensor& mask = *inputs.token_mask;
+  TORCH_CHECK_VALUE(mask.scalar_type() == at::kBool, function, ": token_mask is of type ",
+                    mask.scalar_type(), "; allowed is bool, true = a real token; use mask != 0");
+  TORCH_CHECK_VALUE(mask.device() == q.device(), function, ": token_mask is on ", mask.device(),
+                    " but q is on ", q.device(), "; move it with .to()");
+}
+
+Problem checked_problem(const char* function, const AttentionInputs& inputs,
+                        const BlendWeights& weights, const FmmOptions& options) {
+  const at::Tensor& q = inputs.q;
+  check_options(function, options);
+  check_kinds(function, inputs, weights);
+  check_contiguous_rows(function, "q", q);
+  check_contiguous_rows(function, "k", inputs.k);
+  check_contiguous_rows(function, "v", inputs.v);
   check_shapes(function, q, inputs.k, inputs.v);
   check_mask_and_seed(function, inputs, options);
   const int64_t heads = q.size(2), value_dim = inputs.v.size(3);
   const auto maps = static_cast<int64_t>(options.feature_maps.size());
   check_weight(function, "near_weight", weights.near_weight, {heads, value_dim},
-               "[heads, value_dim]", q);
+               "[heads, value_dim]");
   check_weight(function, "far_weight", weights.far_weight, {maps, heads, value_dim},
-               "[feature maps, heads, value_dim]", q);
+               "[feature maps, heads, value_dim]");
   return {.batch = q.size(0),
           .length = q.size(1),
           .heads = heads,

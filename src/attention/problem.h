@@ -25,6 +25,9 @@ struct Problem {
 Problem checked_problem(const char* function, const AttentionInputs& inputs,
                         const BlendWeights& weights, const FmmOptions& options);
 
+/// The part of the check that needs no batch and no length, which are symbolic under torch.compile.
+void check_kinds(const char* function, const AttentionInputs& inputs, const BlendWeights& weights);
+
 /// The part of the check that needs no tensor.
 void check_options(const char* function, const FmmOptions& options);
 

@@ -54,6 +54,21 @@ Machine describe_machine() {
           .product_rate = measure_product_rate()};
 }
 
+double busy_threads_elsewhere() {
+  constexpr int kSamples = 20;
+  int running = 0;
+  for (int i = 0; i < kSamples; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::ifstream file(
+        "/proc/loadavg");  // "0.10 0.20 0.30 2/345 6789": running / all threads, this one included
+    std::string skipped;
+    int now = 1;
+    file >> skipped >> skipped >> skipped >> now;
+    running += std::max(0, now - 1);
+  }
+  return static_cast<double>(running) / kSamples;
+}
+
 std::string machine_text(const Machine& machine) {
   return machine.cpu + ", " + std::to_string(machine.cores) + " cores, " +
          std::to_string(machine.threads) + " threads, " + machine.instruction_set + ", torch " +

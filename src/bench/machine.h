@@ -23,6 +23,10 @@ Machine describe_machine();
 /// with.
 double measure_product_rate();
 
+/// How many threads of other programs want a core at this moment, on average over a tenth of a
+/// second. Half a thread is enough to spoil a timing: a parallel loop waits for its slowest part.
+double busy_threads_elsewhere();
+
 /// "AMD EPYC, 2 cores, 2 threads, AVX-512, torch 2.11.0, product rate 196 GFLOP/s".
 std::string machine_text(const Machine& machine);
 

@@ -114,6 +114,15 @@ BenchmarkOptions benchmark_options(const AttentionBenchOptions& options) {
   return result;
 }
 
+void warn_when_busy() {
+  const double others = busy_threads_elsewhere();
+  if (others < 0.5) return;
+  std::fprintf(stderr,
+               "warning: other programs keep %.1f threads busy; the times below are not this "
+               "machine's best\n",
+               others);
+}
+
 void measure_rows(BenchmarkRecord& record, const std::vector<AttentionCase>& cases,
                   const AttentionBenchOptions& options, const BenchmarkOptions& settings) {
   if (cases.empty()) return;
@@ -164,6 +173,7 @@ int run_bench_attention(const CommandLine& line) {
       std::printf("%-28s %s\n", one.name.c_str(), shape_text(one).c_str());
     return kDone;
   }
+  warn_when_busy();
   BenchmarkRecord record{
       .machine = describe_machine(), .command = whole_command(line), .pass = settings.pass};
   settings.product_rate = record.machine.product_rate;

@@ -4,7 +4,8 @@
 #include <torch/version.h>
 
 #include "fmmformer/attention/cpu_info.h"
-#include "fmmformer_version.h"  // made by write_version.cmake; included here alone, so that a commit recompiles one file
+// Made by write_version.cmake; included here alone, so that a new commit recompiles one file.
+#include "fmmformer_version.h"
 
 namespace fmmformer::cli {
 

@@ -1,7 +1,8 @@
 # Writes a header with version and git commit, and leaves the old one alone when nothing changed.
 # Run at every build: cmake -D SOURCE_DIR=... -D VERSION=... -D HEADER=... -P write_version.cmake
 execute_process(COMMAND git -C ${SOURCE_DIR} rev-parse --short=10 HEAD
-                OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+                OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE
+                ERROR_QUIET RESULT_VARIABLE failed)
 if(failed)
   set(commit unknown)
 else()

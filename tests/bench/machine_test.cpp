@@ -18,5 +18,11 @@ TEST(Machine, DescriptionNamesAllThatATimingDependsOn) {
   EXPECT_THAT(machine_text(machine), testing::HasSubstr(machine.torch_version));
 }
 
+TEST(Machine, OtherProgramsAreCountedAsThreads) {
+  const double others = busy_threads_elsewhere();
+  EXPECT_GE(others, 0);
+  EXPECT_LT(others, 10000);
+}
+
 }  // namespace
 }  // namespace fmmformer::bench

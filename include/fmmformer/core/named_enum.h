@@ -10,7 +10,8 @@
 
 namespace fmmformer {
 
-/// The candidate with the smallest edit distance to `name`, or "" when none is near enough to be what was meant.
+/// The candidate with the smallest edit distance to `name`, or "" when none is near enough to be
+/// what was meant.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 /// "a, b, c": for error texts.
@@ -22,7 +23,8 @@ struct EnumName {
   std::string_view name;
 };
 
-/// Specialise for an enum: `static std::span<const EnumName<E>> entries()` and `static constexpr std::string_view kKind`.
+/// Specialise for an enum: `static std::span<const EnumName<E>> entries()` and `static constexpr
+/// std::string_view kKind`.
 template <typename Enum>
 struct EnumTable;
 
@@ -41,7 +43,8 @@ std::string_view enum_name(Enum value) {
   return "?";
 }
 
-/// The enumerator called `name`. Throws std::invalid_argument that lists what is allowed and the nearest right name.
+/// The enumerator called `name`. Throws std::invalid_argument that lists what is allowed and the
+/// nearest right name.
 template <typename Enum>
 Enum enum_from_name(std::string_view name) {
   for (const auto& entry : EnumTable<Enum>::entries()) {

@@ -4,7 +4,8 @@
 //   header     JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...},
 //              padded with spaces so that the data begins at a multiple of 8
 //   data       the tensors' bytes, row-major, little-endian, one after the other without holes
-// and the header's "__metadata__" holds texts by name.
+// and the header's "__metadata__" holds texts by name; we add a checksum of the data there and
+// check it when reading.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +37,7 @@ struct SafeTensorView {
 struct SafeTensorsFile {
   std::vector<std::pair<std::string, SafeTensor>> tensors;  // in the order of the file
   std::map<std::string, std::string> metadata;
+  bool checksummed = false;  // the file carried our checksum, and it was right
 
   /// The tensor called `name`, or nullptr.
   const SafeTensor* find(std::string_view name) const;

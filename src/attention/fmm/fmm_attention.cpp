@@ -18,7 +18,7 @@ namespace fmmformer {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-FmmOptions options_from_schema(at::OptionalIntArrayRef window, bool causal,
+FmmOptions options_from_schema(const char* function, at::OptionalIntArrayRef window, bool causal,
                                const std::vector<std::string>& feature_maps, bool unit_features,
                                const std::string& normaliser, double eps,
                                std::optional<double> near_scale, double far_scale,
@@ -30,7 +30,7 @@ FmmOptions options_from_schema(at::OptionalIntArrayRef window, bool causal,
                      .far_scale = far_scale,
                      .near_dropout = near_dropout};
   if (window) {
-    TORCH_CHECK_VALUE(window->size() == 2, "fmm_attention: window has ", window->size(),
+    TORCH_CHECK_VALUE(window->size() == 2, function, ": window has ", window->size(),
                       " entries; allowed is (left, right) or none");
     options.window = Window{(*window)[0], (*window)[1]};
   }
@@ -40,9 +40,9 @@ FmmOptions options_from_schema(at::OptionalIntArrayRef window, bool causal,
     }
     options.normaliser = enum_from_name<Normaliser>(normaliser);
   } catch (const std::invalid_argument& error) {
-    TORCH_CHECK_VALUE(false, "fmm_attention: ", error.what());
+    TORCH_CHECK_VALUE(false, function, ": ", error.what());
   }
-  check_options("fmm_attention", options);
+  check_options(function, options);
   return options;
 }
 
@@ -149,7 +149,7 @@ struct PublicOps {
                               const OptionalTensor& near_weight, const OptionalTensor& far_weight,
                               const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
                               Options... options) {
-    const PackedOptions packed = pack_options(options_from_schema(options...));
+    const PackedOptions packed = pack_options(options_from_schema("fmm_attention", options...));
     return FmmAttentionFunction::apply(q, k, v, near_weight, far_weight, token_mask, dropout_seed,
                                        packed);
   }
@@ -160,7 +160,7 @@ struct PublicOps {
                                  const OptionalTensor& near_weight,
                                  const OptionalTensor& far_weight, const OptionalTensor& token_mask,
                                  const OptionalTensor& dropout_seed, Options... options) {
-    const PackedOptions packed = pack_options(options_from_schema(options...));
+    const PackedOptions packed = pack_options(options_from_schema("fmm_attention", options...));
     return std::get<0>(call_forward(q, k, v, near_weight, far_weight, token_mask, dropout_seed,
                                     packed, /*keep_state=*/false));
   }
@@ -188,16 +188,17 @@ struct PublicOps {
                           const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
                           Options... options) {
     return fmm_attention_reference({q, k, v, token_mask, dropout_seed}, {near_weight, far_weight},
-                                   options_from_schema(options...));
+                                   options_from_schema("fmm_attention_reference", options...));
   }
 };
 using Ops = WithSchemaTypes<PublicOps>;
 
 // Shape-only kernels, for torch.compile and meta tensors.
-ForwardTuple forward_shapes(const Tensor& q, const Tensor& /*k*/, const Tensor& v,
-                            const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-                            const OptionalTensor&, at::IntArrayRef codes,
-                            at::ArrayRef<double> scales, bool keep_state) {
+ForwardTuple forward_shapes(const Tensor& q, const Tensor& k, const Tensor& v,
+                            const OptionalTensor& near_weight, const OptionalTensor& far_weight,
+                            const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
+                            at::IntArrayRef codes, at::ArrayRef<double> scales, bool keep_state) {
+  check_kinds("fmm_attention", {q, k, v, token_mask, dropout_seed}, {near_weight, far_weight});
   const FmmOptions options = unpack_options(codes, scales);
   const auto maps = static_cast<int64_t>(options.feature_maps.size());
   const c10::SymInt batch = q.sym_size(0), length = q.sym_size(1), heads = q.sym_size(2);

@@ -15,6 +15,9 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
+constexpr int64_t kMostKeysRemembered = int64_t{1}
+                                        << 24;  // a mistake beyond: gigabytes for every head
+
 void check_causal(const char* function, const FmmOptions& options) {
   TORCH_CHECK_VALUE(options.causal, function,
                     ": causal is false; decoding goes token by token, so it must be true");
@@ -32,8 +35,8 @@ Tensor remembered_positions(const Tensor& mask, int64_t left) {
 // Rows of [batch, length, heads, dim] at `positions`, zeros where nothing live is.
 Tensor gather_rows(const Tensor& x, const Tensor& positions, const Tensor& live) {
   const Tensor index =
-      positions.clamp_min(0).view({x.size(0), -1, 1, 1}).expand({-1, -1, x.size(2), x.size(3)});
-  return at::where(live.view({x.size(0), -1, 1, 1}), x.gather(1, index),
+      positions.clamp_min(0).unsqueeze(-1).unsqueeze(-1).expand({-1, -1, x.size(2), x.size(3)});
+  return at::where(live.unsqueeze(-1).unsqueeze(-1), x.gather(1, index),
                    at::zeros({}, x.options()));
 }
 
@@ -51,6 +54,11 @@ std::pair<Tensor, FmmState> fmm_attention_prefill(const AttentionInputs& inputs,
   check_causal("fmm_attention_prefill", given);
   FmmOptions options = given;
   options.near_dropout = 0.0;  // decoding is inference
+  checked_problem("fmm_attention_prefill", inputs, weights, options);
+  TORCH_CHECK_VALUE(!options.window || options.window->left <= kMostKeysRemembered,
+                    "fmm_attention_prefill: the window reaches ", options.window->left,
+                    " keys back, and a state remembers them all; allowed are up to ",
+                    kMostKeysRemembered);
   const at::NoGradGuard no_gradient;
   const ForwardResult result = dispatch_forward(inputs, weights, options, /*keep_state=*/true);
 
@@ -81,9 +89,9 @@ struct DecodeOps {
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> prefill(
       const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor& near_weight,
       const OptionalTensor& far_weight, const OptionalTensor& token_mask, Options... options) {
-    auto [out, state] =
-        fmm_attention_prefill({.q = q, .k = k, .v = v, .token_mask = token_mask},
-                              {near_weight, far_weight}, options_from_schema(options...));
+    auto [out, state] = fmm_attention_prefill(
+        {.q = q, .k = k, .v = v, .token_mask = token_mask}, {near_weight, far_weight},
+        options_from_schema("fmm_attention_prefill", options...));
     return {out,           state.keys, state.values, state.live, state.far_sums, state.far_key_sums,
             state.position};
   }
@@ -95,7 +103,8 @@ struct DecodeOps {
                      const Tensor& position, Options... options) {
     FmmState state{keys, values, live, far_sums, far_key_sums, position};
     return fmm_attention_step({.q = q, .k = k, .v = v, .token_mask = token_mask}, state,
-                              {near_weight, far_weight}, options_from_schema(options...));
+                              {near_weight, far_weight},
+                              options_from_schema("fmm_attention_step", options...));
   }
 };
 using Ops = WithSchemaTypes<DecodeOps>;
@@ -122,24 +131,36 @@ TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
       "fmm_attention_step(" + tensors + ", " + state + ", " + options + ") -> Tensor";
   const std::string packed_step = "fmm_attention_step_packed(" + tensors + ", " + state +
                                   ", int[] codes, float[] scales) -> Tensor";
-  m.def(prefill.c_str());
-  m.def(step.c_str());
+  // Both run without gradients, whatever their inputs ask for: decoding is inference.
+  m.def(prefill.c_str(), &Ops::prefill);
+  m.def(step.c_str(), &Ops::step);
   m.def(packed_step.c_str());
 }
-TORCH_LIBRARY_IMPL(fmmformer, CompositeExplicitAutograd, m) {
-  m.impl("fmm_attention_prefill", &Ops::prefill);
-  m.impl("fmm_attention_step", &Ops::step);
-}
 TORCH_LIBRARY_IMPL(fmmformer, Autograd, m) {
-  m.impl("fmm_attention_prefill", torch::autograd::autogradNotImplementedFallback());
-  m.impl("fmm_attention_step", torch::autograd::autogradNotImplementedFallback());
   m.impl("fmm_attention_step_packed", torch::autograd::autogradNotImplementedFallback());
 }
-// Shapes only: prefill and step as a compiler sees them.
-Tensor step_shapes(const Tensor& q, const Tensor&, const Tensor& v, const OptionalTensor&,
-                   const OptionalTensor&, const OptionalTensor&, const Tensor&, const Tensor&,
-                   const Tensor&, const Tensor&, const Tensor&, const Tensor&, at::IntArrayRef,
+// Shapes only: a step as a compiler sees it.
+Tensor step_shapes(const Tensor& q, const Tensor& k, const Tensor& v, const OptionalTensor&,
+                   const OptionalTensor&, const OptionalTensor&, const Tensor& keys,
+                   const Tensor& values, const Tensor& live, const Tensor& far_sums,
+                   const Tensor& far_key_sums, const Tensor& position, at::IntArrayRef,
                    at::ArrayRef<double>) {
+  TORCH_CHECK_VALUE(q.dim() == 3 && k.dim() == 3 && v.dim() == 3,
+                    "fmm_attention_step: q, k, v have ", q.dim(), ", ", k.dim(), ", ", v.dim(),
+                    " dimensions; allowed is 3, [batch, heads, dim]: one token");
+  const std::pair<const char*, const Tensor*> others[] = {
+      {"k", &k},
+      {"v", &v},
+      {"the state's keys", &keys},
+      {"the state's values", &values},
+      {"the state's live", &live},
+      {"the state's far_sums", &far_sums},
+      {"the state's far_key_sums", &far_key_sums},
+      {"the state's position", &position}};
+  for (const auto& [name, tensor] : others) {
+    TORCH_CHECK_VALUE(tensor->device() == q.device(), "fmm_attention_step: ", name, " is on ",
+                      tensor->device(), " but q is on ", q.device(), "; move it with .to()");
+  }
   return at::empty_symint({q.sym_size(0), q.sym_size(1), v.sym_size(2)}, q.options());
 }
 TORCH_LIBRARY_IMPL(fmmformer, Meta, m) { m.impl("fmm_attention_step_packed", &step_shapes); }

@@ -26,7 +26,8 @@ template <template <typename...> typename Ops>
 using WithSchemaTypes = Ops<at::OptionalIntArrayRef, bool, std::vector<std::string>, bool,
                             std::string, double, std::optional<double>, double, double>;
 
-FmmOptions options_from_schema(at::OptionalIntArrayRef window, bool causal,
+/// Throws c10::ValueError in the name of `function`.
+FmmOptions options_from_schema(const char* function, at::OptionalIntArrayRef window, bool causal,
                                const std::vector<std::string>& feature_maps, bool unit_features,
                                const std::string& normaliser, double eps,
                                std::optional<double> near_scale, double far_scale,

@@ -110,6 +110,9 @@ FmmState FmmState::load(const std::string& path) {
   FmmState state;
   try {
     const SafeTensorsFile file = read_safetensors(path);
+    TORCH_CHECK_VALUE(file.checksummed, "FmmState.load: ", path,
+                      " carries no checksum: it is damaged or was not written by "
+                      "FmmState.save; save the state anew");
     const auto format = file.metadata.find("format");
     TORCH_CHECK_VALUE(
         format != file.metadata.end() && format->second == kFormat, "FmmState.load: ", path,

@@ -10,6 +10,8 @@ namespace fmmformer {
 
 at::Tensor full_attention(const AttentionInputs& inputs, const FullAttentionOptions& options) {
   checked_problem("full_attention", inputs, {}, {.near_scale = options.scale});
+  TORCH_CHECK_VALUE(options.dropout >= 0 && options.dropout < 1, "full_attention: dropout is ",
+                    options.dropout, "; allowed is 0 <= p < 1");
   at::Tensor q = inputs.q.transpose(1, 2), k = inputs.k.transpose(1, 2),
              v = inputs.v.transpose(1, 2);
   std::optional<at::Tensor> visible;

@@ -155,7 +155,8 @@ void step(const Problem& problem, const AttentionInputs& token, FmmState& state,
                k = token.k.to(near_weight.scalar_type()).contiguous();
   const Tensor v = token.v.to(near_weight.scalar_type()).contiguous();
   const Tensor mask = token.token_mask ? token.token_mask->contiguous() : Tensor();
-  cpu::parallel_tasks(problem.batch * heads, [&](int64_t pair, cpu::Arena&) {
+  const int64_t cost = (maps * dim + left + 1) * (dim + value_dim);
+  cpu::parallel_tasks(problem.batch * heads, cost, [&](int64_t pair, cpu::Arena&) {
     const int64_t b = pair / heads, h = pair % heads;
     std::vector<Real> result(value_dim, Real(0));
     if (!mask.defined() || mask.const_data_ptr<bool>()[b]) {

@@ -106,6 +106,13 @@ struct Cut {
   }
 
   int64_t tasks() const { return batch * heads * segments; }
+  /// Of one pass over one segment, in multiply-adds.
+  template <typename Real>
+  int64_t cost(const SweepArgs<Real>& args) const {
+    return segment_length *
+           (args.maps * args.head_dim + (args.has_near ? args.left + args.right + 1 : 0)) *
+           (args.head_dim + args.value_dim);
+  }
   Segment segment(int64_t task) const {
     const int64_t pair = task / segments, begin = task % segments * segment_length;
     return {pair / heads, pair % heads, begin, std::min(begin + segment_length, length)};
@@ -187,7 +194,7 @@ void pack_state(const SweepArgs<Real>& args, const Real* sums, const Real* key_s
 template <typename Real>
 void prepare_key_states(const SweepArgs<Real>& args, const Cut& cut, FarStates<Real>& states) {
   if (args.maps == 0 || (args.causal && cut.segments == 1)) return;
-  cpu::parallel_tasks(cut.tasks(), [&](int64_t task, Arena& arena) {
+  cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
     const Segment segment = cut.segment(task);
     // Nobody needs the sum over a causal pair's last segment.
     if (!args.causal || segment.end < cut.length) sum_keys(args, segment, arena, states[task]);
@@ -224,7 +231,7 @@ Tensors5 forward(const Problem& problem, const AttentionInputs& inputs, const Bl
   const bool states_used = maps > 0 && batch * heads > 0;
   FarStates<Real> states = states_used ? FarStates<Real>(args, cut.tasks()) : FarStates<Real>();
   prepare_key_states(args, cut, states);
-  cpu::parallel_tasks(cut.tasks(), [&](int64_t task, Arena& arena) {
+  cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
     const Segment segment = cut.segment(task);
     forward_sweep(args, segment, arena, states[task]);
     // Two-sided every segment holds the total; causal the last one ends with it.
@@ -273,7 +280,7 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   if (args.causal) {
     prepare_key_states(args, cut, states);
   } else if (states_used) {
-    cpu::parallel_tasks(cut.tasks(), [&](int64_t task, Arena&) {
+    cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena&) {
       const int64_t pair = task / cut.segments, rows = maps * problem.head_dim;
       pack_state<Real>(
           args, saved.far_sums.template const_data_ptr<Real>() + pair * rows * problem.value_dim,
@@ -287,7 +294,7 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   // the way.
   const bool sums_needed = states_used && (!args.causal || cut.segments > 1);
   FarStates<Real> query_sums = states_used ? FarStates<Real>(args, cut.tasks()) : FarStates<Real>();
-  cpu::parallel_tasks(cut.tasks(), [&](int64_t task, Arena& arena) {
+  cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
     query_sweep(args, cut.segment(task), arena, states[task],
                 sums_needed ? query_sums[task] : FarState<Real>{},
                 weight_sums.data_ptr<double>() + task * (maps + 1));
@@ -296,7 +303,7 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
     args.causal ? query_sums.scan_exclusive(cut, /*from_the_end=*/true)
                 : query_sums.share_totals(cut);
   }
-  cpu::parallel_tasks(cut.tasks(), [&](int64_t task, Arena& arena) {
+  cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
     key_sweep(args, cut.segment(task), arena, query_sums[task],
               channel_sums.data_ptr<double>() + task * (maps + 1) * value_width);
   });

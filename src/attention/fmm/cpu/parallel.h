@@ -12,10 +12,15 @@
 
 namespace fmmformer::cpu {
 
-/// Runs work(task, arena) for every task in [0, tasks), spread over torch's threads. What a task
-/// computes must not depend on which thread runs it.
+/// Waking a thread costs some microseconds, and milliseconds on a machine that is busy: as long as
+/// this many multiply-adds take.
+inline constexpr int64_t kWorkWorthAThread = 200'000;
+
+/// Runs work(task, arena) for every task in [0, tasks), spread over torch's threads where that
+/// pays; a task is about `cost` multiply-adds. What a task computes must not depend on which thread
+/// runs it.
 template <typename Work>
-void parallel_tasks(int64_t tasks, const Work& work) {
+void parallel_tasks(int64_t tasks, int64_t cost, const Work& work) {
   const auto run = [&work](int64_t begin, int64_t end) {
     thread_local Arena
         arena;  // kept between calls: fresh pages cost more than the small tasks themselves
@@ -29,7 +34,8 @@ void parallel_tasks(int64_t tasks, const Work& work) {
   }
   for (std::thread& thread : threads) thread.join();
 #else
-  at::parallel_for(0, tasks, /*grain_size=*/1, run);
+  at::parallel_for(0, tasks, std::max<int64_t>(1, kWorkWorthAThread / std::max<int64_t>(cost, 1)),
+                   run);
 #endif
 }
 

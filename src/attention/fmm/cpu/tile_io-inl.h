@@ -64,19 +64,39 @@ HWY_INLINE void float_from_half(const hwy::float16_t* from, int64_t count, float
   std::memcpy(to + i, wide, (count - i) * sizeof(float));
 }
 
+// Round to nearest, ties to even, without the instruction for it.
+HWY_INLINE uint16_t to_float16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  const uint32_t sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7FFFFFFF;
+  if (magnitude > 0x7F800000) return static_cast<uint16_t>(sign | 0x7E00);  // NaN
+  if (magnitude >= 0x47800000)
+    return static_cast<uint16_t>(sign | 0x7C00);  // 65536 and above: infinity
+  if (magnitude >= 0x38800000) {  // a normal fp16: drop 13 bits, rebase the exponent from 127 to 15
+    const uint32_t rounded = magnitude + 0xFFF + ((magnitude >> 13) & 1) - (uint32_t{112} << 23);
+    return static_cast<uint16_t>(sign | (rounded >> 13));
+  }
+  // A subnormal fp16 counts steps of 2^-24: adding 1/2 leaves just that count in the low bits,
+  // rounded by the adder.
+  float shifted;
+  std::memcpy(&shifted, &magnitude, sizeof(shifted));
+  shifted += 0.5f;
+  uint32_t steps;
+  std::memcpy(&steps, &shifted, sizeof(steps));
+  return static_cast<uint16_t>(sign | (steps - 0x3F000000));
+}
+
 HWY_INLINE void half_from_float(const float* from, int64_t count, hwy::float16_t* to) {
+  int64_t i = 0;
+#if HWY_TARGET == HWY_AVX2 || \
+    HWY_TARGET == HWY_AVX3  // Highway's emulation on older ones cuts off instead of rounding
   const hn::ScalableTag<float> d;
   const hn::Rebind<hwy::float16_t, decltype(d)> dh;
   constexpr int64_t kLanes = hn::MaxLanes(d);
-  int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
     hn::StoreU(hn::DemoteTo(dh, hn::LoadU(d, from + i)), dh, to + i);
-  if (i == count) return;
-  HWY_ALIGN float wide[kLanes] = {};
-  std::memcpy(wide, from + i, (count - i) * sizeof(float));
-  HWY_ALIGN hwy::float16_t tail[kLanes];
-  hn::Store(hn::DemoteTo(dh, hn::Load(d, wide)), dh, tail);
-  std::memcpy(to + i, tail, (count - i) * sizeof(tail[0]));
+#endif
+  for (; i < count; ++i) to[i].bits = to_float16(from[i]);
 }
 
 // Rows are short: a call to memcpy for each took a quarter of the whole sweep.
