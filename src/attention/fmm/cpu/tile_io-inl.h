@@ -152,6 +152,11 @@ HWY_INLINE int64_t row_offset(const View& view, const Rows& rows, int64_t row) {
   return rows.batch * view.batch_stride + row * view.row_stride + rows.head * view.head_stride;
 }
 
+template <typename Real>
+constexpr Element native_element() {
+  return sizeof(Real) == 8 ? Element::kFloat64 : Element::kFloat32;
+}
+
 HWY_INLINE int64_t element_size(Element element) {
   return element == Element::kFloat64 ? 8 : element == Element::kFloat32 ? 4 : 2;
 }
@@ -161,19 +166,23 @@ HWY_INLINE int64_t element_size(Element element) {
 /// them took a third of a light sweep. Asking for many at once blocks just as well: loops over rows
 /// ask for one row a turn.
 class NextRows {
+  // A head's rows of this many bytes stay in the second-level cache from one sweep to the next.
+  static constexpr int64_t kAlwaysCached = 128 * 1024;
+
  public:
   NextRows() = default;  // asks for nothing
   NextRows(Element element, const Rows& rows, int64_t begin)
       : size_(element_size(element)), rows_(rows), begin_(begin) {}
 
   NextRows& add(const View& view, int64_t dim) {
+    if (rows_.length * dim * size_ < kAlwaysCached) return *this;
     views_[count_++] = {
         static_cast<const char*>(view.data) + row_offset(view, rows_, begin_) * size_,
         view.row_stride * size_, dim * size_};
     return *this;
   }
   HWY_INLINE void ask_for(int64_t row) const {
-    if (begin_ + row < 0 || begin_ + row >= rows_.length) return;
+    if (count_ == 0 || begin_ + row < 0 || begin_ + row >= rows_.length) return;
     for (int n = 0; n < count_; ++n) {
       const char* start = views_[n].data + row * views_[n].stride;
       for (int64_t byte = 0; byte < views_[n].bytes; byte += 64)
@@ -202,10 +211,19 @@ template <typename Real>
 HWY_NOINLINE void load_rows(Element element, const View& view, const Rows& rows, int64_t begin,
                             int64_t count, int64_t dim, Real* tile) {
   const int64_t stride = padded(dim);
-  for (int64_t i = 0; i < count; ++i, tile += stride) {
+  int64_t offset = row_offset(view, rows, begin);
+  const bool plain =
+      rows.mask == nullptr && begin >= 0 && begin + count <= rows.length && dim == stride;
+  if (plain && element == native_element<Real>()) {  // nothing to look at but the rows themselves
+    const Real* from = static_cast<const Real*>(view.data) + offset;
+    for (int64_t i = 0; i < count; ++i, from += view.row_stride, tile += stride)
+      copy_row(from, stride, tile);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i, offset += view.row_stride, tile += stride) {
     int64_t filled = 0;
     if (rows.live(begin + i)) {
-      load_row(element, view.data, row_offset(view, rows, begin + i), dim, tile);
+      load_row(element, view.data, offset, dim, tile);
       filled = dim;
     }
     zero_row(tile, filled, stride);
