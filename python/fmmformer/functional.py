@@ -87,7 +87,7 @@ def fmm_attention(
             paper prints), "relu", "softplus", "identity".
         unit_features: f = phi / sum_d phi for every token and head (0 where that sum is 0); else f = phi.
         normaliser: what a far field is divided by, with s = sum_j <f(q_i), f(k_j)> over the reach. "row_sum": s + eps;
-            for the signed maps tanh and identity s where abs(s) >= eps, else copysign(eps, s), without a gradient
+            for the signed maps tanh and identity s where abs(s) > eps, else copysign(eps, s), without a gradient
             there. "inv_sqrt_length": sqrt(N), padding included. "none": 1.
         eps: of "row_sum".
         near_scale: None means 1 / sqrt(D).
@@ -103,7 +103,7 @@ def fmm_attention(
         layout: "bnhd", or "bhnd" for q, k, v and the result in the order [B, H, N, D]. Neither copies.
 
     Returns:
-        [B, N, H, Dv] in q's type. A live query with an empty band gets 0 from the near field.
+        [B, N, H, Dv] in q's type. A live query always sees itself in its band.
 
     Raises:
         ValueError: naming the argument, what came, what is allowed and the way out.

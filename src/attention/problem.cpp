@@ -176,6 +176,11 @@ bool is_uniform_over_channels(const std::optional<at::Tensor>& weight) {
   return !weight || weight->dim() == 0 || weight->size(-1) == 1;
 }
 
+at::Tensor empty_gradient_of(const at::Tensor& input) {
+  const at::Tensor alike = at::empty_like(input);
+  return alike.sym_stride(3) == 1 ? alike : at::empty_symint(input.sym_sizes(), input.options());
+}
+
 at::ScalarType accumulation_type(at::ScalarType type) {
   return type == at::kDouble ? at::kDouble : at::kFloat;
 }

@@ -39,6 +39,10 @@ at::Tensor expanded_weight(const std::optional<at::Tensor>& weight, at::IntArray
 /// Whether a weight is the same for all channels of a head.
 bool is_uniform_over_channels(const std::optional<at::Tensor>& weight);
 
+/// Memory for the gradient of q, k or v: laid out like it, so that nothing is copied when it is
+/// accumulated, unless that is no layout for distinct rows (expanded or overlapping inputs).
+at::Tensor empty_gradient_of(const at::Tensor& input);
+
 /// fp64 for fp64, else fp32: what sums, states and softmax are kept in.
 at::ScalarType accumulation_type(at::ScalarType type);
 

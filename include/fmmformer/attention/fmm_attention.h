@@ -42,8 +42,8 @@ struct BlendWeights {
 /// [B, N, H, Dv], contiguous, in q's type.
 ///
 /// A masked token is dead: as a key it gives nothing, as a query its output is exactly 0, and it
-/// receives exactly zero gradients, whatever it holds (NaN and inf included). A live query with an
-/// empty band gets 0 from it.
+/// receives exactly zero gradients, whatever it holds (NaN and inf included). A live query always
+/// sees itself in its band.
 ///
 /// Differentiable once in q, k, v and both weights. The same bits on every run and for every number
 /// of threads. Time O(N (left + right + r D) D) per head, memory O(N): nothing of size N^2 exists.

@@ -47,7 +47,7 @@ constexpr bool is_signed(FeatureMap map) {
 
 /// What a far field is divided by; s is the row sum of <f(q_i), f(k_j)> over the keys in reach.
 enum class Normaliser {
-  kRowSum,  // s + eps; for signed maps s where |s| >= eps, else copysign(eps, s), without gradient
+  kRowSum,  // s + eps; for signed maps s where |s| > eps, else copysign(eps, s), without gradient
             // there
   kInvSqrtLength,  // sqrt(N), N with padding: what the authors' LRA code does
   kNone,           // 1

@@ -225,7 +225,7 @@ ForwardTuple backward_shapes(const Tensor&, const Tensor& q, const Tensor& k, co
     return weight ? at::empty_symint(weight->sym_sizes(), weight->options())
                   : at::empty({0}, q.options());
   };
-  return {at::empty_like(q), at::empty_like(k), at::empty_like(v), like(near_weight),
+  return {empty_gradient_of(q), empty_gradient_of(k), empty_gradient_of(v), like(near_weight),
           like(far_weight)};
 }
 

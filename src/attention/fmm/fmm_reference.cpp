@@ -100,7 +100,7 @@ Tensor normaliser(const Problem& problem, FeatureMap map, const Tensor& row_sums
   switch (problem.options.normaliser) {
     case Normaliser::kRowSum:
       if (!is_signed(map)) return row_sums + eps;
-      return at::where(row_sums.abs() >= eps, row_sums,
+      return at::where(row_sums.abs() > eps, row_sums,
                        at::copysign(at::full_like(row_sums, eps), row_sums.detach()));
     case Normaliser::kInvSqrtLength:
       return at::full_like(row_sums, std::sqrt(static_cast<double>(problem.length)));

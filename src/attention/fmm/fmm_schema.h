@@ -51,10 +51,6 @@ struct ForwardResult {
   at::Tensor far_key_sums;  // [B, H, r, D]
 };
 
-struct Gradients {
-  at::Tensor q, k, v, near_weight, far_weight;  // a weight that was not given: empty
-};
-
 /// The operators behind the public one, through the dispatcher: each backend registers its own.
 ForwardResult dispatch_forward(const AttentionInputs& inputs, const BlendWeights& weights,
                                const FmmOptions& options, bool keep_state);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/fmm/fmm_schema.h"
 #include "bench/case_tensors.h"
 #include "fmmformer/attention/fmm_attention.h"
 #include "fmmformer/attention/fmm_reference.h"
@@ -159,6 +160,63 @@ TEST(FmmAttention, NoBatchEntriesGiveAnEmptyResultAndEmptyGradients) {
   out.sum().backward();
   EXPECT_EQ(q.grad().numel(), 0);
   EXPECT_TRUE(at::equal(weight.grad(), torch::zeros({2, 1})));
+}
+
+TEST(FmmAttention, ForwardKeepsFourBytesPerRowHeadAndComponentForBackward) {
+  for (const bool causal : {true, false}) {
+    const AttentionCase attention_case{
+        .name = "kept", .batch = 2, .length = 300, .heads = 3, .causal = causal};
+    const CaseTensors tensors = bench::make_inputs(attention_case, c10::kBFloat16, 1);
+    const ForwardResult result =
+        dispatch_forward(tensors.inputs, tensors.weights, tensors.options, /*keep_state=*/false);
+    const int64_t rows = 2 * 300 * 3, maps = 2, states = causal ? 0 : 2 * 3 * maps;
+    EXPECT_EQ(result.log_sum_exp.nbytes() + result.normalisers.nbytes(), 4 * (maps + 1) * rows);
+    EXPECT_EQ(result.far_sums.numel(), states * 16 * 16);
+    EXPECT_EQ(result.far_key_sums.numel(), states * 16);
+  }
+}
+
+TEST(FmmAttention, AScalarWeightOfManyHeadsGetsTheSameGradientForEveryThreadCount) {
+  const AttentionCase attention_case{.name = "scalar",
+                                     .batch = 40000,
+                                     .length = 1,
+                                     .heads = 1,
+                                     .head_dim = 2,
+                                     .weights = bench::WeightShape::kScalar};
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const auto one = run(attention_case);
+  at::set_num_threads(3);
+  expect_same_bits(run(attention_case), one);
+  at::set_num_threads(before);
+}
+
+TEST(FmmAttention, AnInfiniteUpstreamGradientDoesNotReachTheNextCallThroughDropout) {
+  AttentionCase attention_case{.name = "clean", .length = 40, .head_dim = 64, .bandwidth = 6};
+  for (const int64_t dim : {64, 100}) {  // leaves infinities in every scratch buffer
+    attention_case.head_dim = dim;
+    attention_case.near_dropout = 0;
+    CaseTensors poisoned = bench::make_inputs(attention_case, c10::kFloat, 1);
+    poisoned.upstream.fill_(std::numeric_limits<float>::infinity());
+    bench::evaluate(fmm_attention, poisoned);
+    attention_case.head_dim = 64;
+    attention_case.near_dropout = 0.3;
+    for (const NamedTensor& result : run(attention_case)) {
+      EXPECT_TRUE(result.tensor.isfinite().all().item<bool>()) << result.name;
+    }
+  }
+}
+
+TEST(FmmAttention, OverlappingRowsGetTheGradientsOfSeparateOnes) {
+  const auto gradient = [](bool overlapping) {
+    at::manual_seed(1);
+    const at::Tensor memory = torch::randn({12}, torch::kDouble);
+    const at::Tensor rows = memory.as_strided({1, 4, 1, 9}, {0, 1, 0, 1});
+    const at::Tensor q = (overlapping ? rows : rows.contiguous()).detach().requires_grad_();
+    fmm_attention({q, q, q}, {}, {.window = Window{2, 2}}).square().sum().backward();
+    return q.grad().contiguous();
+  };
+  EXPECT_TRUE(at::allclose(gradient(true), gradient(false)));
 }
 
 TEST(FmmAttention, NeitherFieldGivesZeros) {

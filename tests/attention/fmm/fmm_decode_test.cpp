@@ -118,6 +118,14 @@ TEST(FmmDecode, AStateOfOtherOptionsIsRefused) {
               ThrowsMessage<c10::ValueError>(HasSubstr("the state's keys has shape")));
 }
 
+TEST(FmmDecode, AStateWithANegativePositionIsRefused) {
+  const Tokens tokens = random_tokens(1, 9);
+  auto [out, state] = fmm_attention_prefill(tokens.until(8), {}, kOptions);
+  state.position.fill_(-1);
+  EXPECT_THAT([&] { fmm_attention_step(tokens.at(8), state, {}, kOptions); },
+              ThrowsMessage<c10::ValueError>(HasSubstr("position is -1")));
+}
+
 TEST(FmmDecode, TwoSidedAttentionAndAMissingLengthAreRefused) {
   const Tokens tokens = random_tokens(1, 9);
   auto [out, state] = fmm_attention_prefill(tokens.until(8), {}, kOptions);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "attention/feature_map.h"
@@ -146,6 +147,9 @@ void step(const Problem& problem, const AttentionInputs& token, FmmState& state,
   const int64_t heads = problem.heads, dim = problem.head_dim, value_dim = problem.value_dim;
   const int64_t left = options.window ? options.window->left : 0;
   const int64_t maps = problem.feature_maps(), position = state.position.item<int64_t>();
+  TORCH_CHECK_VALUE(position >= 0 && position < std::numeric_limits<int64_t>::max(),
+                    "fmm_attention_step: the state's position is ", position,
+                    "; allowed is 0 or more; give the state that prefill made");
   const int64_t slot = left > 0 ? position % left : 0;
   const Tensor near_weight = expanded_weight(weights.near_weight, {heads, value_dim},
                                              accumulation_type(token.q.scalar_type()), at::kCPU);

@@ -56,12 +56,16 @@ HWY_INLINE void philox_blocks(D d, const Dropout& dropout, hn::Vec<D> group, hn:
   }
 }
 
+// Rows are multiplied in whole vectors: what overhangs is 0 then, not whatever the scratch held
+// before.
 template <typename Real>
 HWY_INLINE void factors_from_words(const Dropout& dropout, const uint32_t* words, int64_t count,
                                    Real* factors) {
   const uint32_t threshold = dropout_threshold(dropout.probability);
   const auto kept = static_cast<Real>(1.0 / (1.0 - dropout.probability));
   for (int64_t c = 0; c < count; ++c) factors[c] = words[c] < threshold ? Real(0) : kept;
+  const int64_t lanes = hn::Lanes(hn::ScalableTag<Real>());
+  for (int64_t c = count; c % lanes != 0; ++c) factors[c] = Real(0);
 }
 
 inline constexpr int64_t kDropoutColumns =

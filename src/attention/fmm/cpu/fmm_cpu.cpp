@@ -134,9 +134,6 @@ class FarStates {
     Real* start = memory_.template data_ptr<Real>() + index * size_;
     return {start, start + sums_size_};
   }
-  void add(int64_t to, int64_t from) { memory_[to].add_(memory_[from]); }
-  void copy(int64_t to, int64_t from) { memory_[to].copy_(memory_[from]); }
-  void clear(int64_t index) { memory_[index].zero_(); }
 
   /// Sums over neighbouring tasks turn into sums over all segments before (or after) each, of the
   /// same pair.
@@ -166,6 +163,23 @@ class FarStates {
   Tensor memory_;
 };
 
+// Whether a task needs sums that other tasks made.
+template <typename Real>
+bool shares_states(const SweepArgs<Real>& args, const Cut& cut) {
+  return args.maps > 0 && cut.tasks() > 0 && (!args.causal || cut.segments > 1);
+}
+
+// A causal sweep over a whole sequence starts from nothing and keeps its state to itself: one per
+// thread, not per task.
+template <typename Real>
+FarState<Real> fresh_state(const SweepArgs<Real>& args) {
+  if (args.maps == 0) return {};
+  thread_local Arena memory;
+  memory.reset();
+  Real* start = memory.take_zeros<Real>(cpu::far_state_size(args));
+  return {start, start + cpu::feature_width(args) * cpu::padded(args.value_dim)};
+}
+
 // Between the sweeps' padded states and the [D, Dv] ones that forward returns.
 template <typename Real>
 void unpack_state(const SweepArgs<Real>& args, FarState<Real> state, Real* sums, Real* key_sums) {
@@ -193,7 +207,7 @@ void pack_state(const SweepArgs<Real>& args, const Real* sums, const Real* key_s
 // What each segment's sweep over the queries starts from: the keys before it, or all keys.
 template <typename Real>
 void prepare_key_states(const SweepArgs<Real>& args, const Cut& cut, FarStates<Real>& states) {
-  if (args.maps == 0 || (args.causal && cut.segments == 1)) return;
+  if (!shares_states(args, cut)) return;
   cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
     const Segment segment = cut.segment(task);
     // Nobody needs the sum over a causal pair's last segment.
@@ -228,32 +242,42 @@ Tensors5 forward(const Problem& problem, const AttentionInputs& inputs, const Bl
   args.normalisers = normalisers.template data_ptr<Real>();
 
   const Cut cut(problem);
-  const bool states_used = maps > 0 && batch * heads > 0;
-  FarStates<Real> states = states_used ? FarStates<Real>(args, cut.tasks()) : FarStates<Real>();
+  FarStates<Real> states =
+      shares_states(args, cut) ? FarStates<Real>(args, cut.tasks()) : FarStates<Real>();
   prepare_key_states(args, cut, states);
   cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
     const Segment segment = cut.segment(task);
-    forward_sweep(args, segment, arena, states[task]);
+    const FarState<Real> state = shares_states(args, cut) ? states[task] : fresh_state(args);
+    forward_sweep(args, segment, arena, state);
     // Two-sided every segment holds the total; causal the last one ends with it.
     if (!state_kept || segment.end < length) return;
     const int64_t pair = segment.batch * heads + segment.head, rows = maps * problem.head_dim;
-    unpack_state(args, states[task],
-                 far_sums.template data_ptr<Real>() + pair * rows * problem.value_dim,
+    unpack_state(args, state, far_sums.template data_ptr<Real>() + pair * rows * problem.value_dim,
                  far_key_sums.template data_ptr<Real>() + pair * rows);
   });
   return {out, log_sum_exp, normalisers, far_sums, far_key_sums};
 }
 
-// by_task: [tasks, maps + 1, channels, or 1 for all of them], summed in a fixed order, as the
-// gradient of a weight.
+// by_task: [tasks, maps + 1, channels, or 1 for all of them], as the gradient of a weight. A plain
+// loop in the order of the tasks: torch's sums may be cut by the number of threads.
 Tensor weight_gradient(const Tensor& by_task, const Cut& cut, int64_t first_map, int64_t maps,
                        const Tensor& weight) {
-  const Tensor by_head =
-      by_task.reshape({cut.batch, cut.heads, cut.segments, by_task.size(1), by_task.size(2)})
-          .sum(at::IntArrayRef{0, 2});
-  const Tensor gradient =
-      by_head.slice(1, first_map, first_map + maps).transpose(0, 1);  // [maps, heads, channels]
-  return at::sum_to(gradient, weight.sizes()).reshape(weight.sizes()).to(weight.scalar_type());
+  const int64_t channels = by_task.size(2);
+  Tensor gradient = at::zeros(weight.sizes(), at::kDouble);
+  // As large as what it broadcasts to, with stride 0 where one number stands for many.
+  const Tensor target = gradient.expand({maps, cut.heads, channels});
+  double* to = gradient.data_ptr<double>();
+  const double* from = by_task.const_data_ptr<double>();
+  for (int64_t task = 0; task < cut.tasks(); ++task) {
+    const int64_t head = cut.segment(task).head;
+    for (int64_t l = 0; l < maps; ++l) {
+      const double* row = from + task * by_task.stride(0) + (first_map + l) * by_task.stride(1);
+      for (int64_t e = 0; e < channels; ++e) {
+        to[l * target.stride(0) + head * target.stride(1) + e * target.stride(2)] += row[e];
+      }
+    }
+  }
+  return gradient.to(weight.scalar_type());
 }
 
 template <typename Real>
@@ -264,8 +288,8 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   SweepArgs<Real> args = sweep_args<Real>(problem, inputs, weights, prepared);
   const Tensor grad =
       grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
-  Tensor dq = at::empty_like(inputs.q), dk = at::empty_like(inputs.k),
-         dv = at::empty_like(inputs.v);
+  Tensor dq = empty_gradient_of(inputs.q), dk = empty_gradient_of(inputs.k),
+         dv = empty_gradient_of(inputs.v);
   Tensor row_dots = at::empty({problem.batch, problem.heads, maps + 1, problem.length},
                               inputs.q.options().dtype(c10::CppTypeToScalarType<Real>::value));
   args.grad_out = view_of(grad), args.dq = view_of(dq), args.dk = view_of(dk),
@@ -275,11 +299,11 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   args.row_dots = row_dots.template data_ptr<Real>();
 
   const Cut cut(problem);
-  const bool states_used = maps > 0 && cut.tasks() > 0;
-  FarStates<Real> states = states_used ? FarStates<Real>(args, cut.tasks()) : FarStates<Real>();
+  const bool shared = shares_states(args, cut);
+  FarStates<Real> states = shared ? FarStates<Real>(args, cut.tasks()) : FarStates<Real>();
   if (args.causal) {
     prepare_key_states(args, cut, states);
-  } else if (states_used) {
+  } else if (shared) {
     cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena&) {
       const int64_t pair = task / cut.segments, rows = maps * problem.head_dim;
       pack_state<Real>(
@@ -292,19 +316,18 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   Tensor channel_sums = at::zeros({cut.tasks(), maps + 1, value_width}, at::kDouble);
   // Later segments' queries reach earlier keys (two-sided: all do), so their sums are gathered on
   // the way.
-  const bool sums_needed = states_used && (!args.causal || cut.segments > 1);
-  FarStates<Real> query_sums = states_used ? FarStates<Real>(args, cut.tasks()) : FarStates<Real>();
+  FarStates<Real> query_sums = shared ? FarStates<Real>(args, cut.tasks()) : FarStates<Real>();
   cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
-    query_sweep(args, cut.segment(task), arena, states[task],
-                sums_needed ? query_sums[task] : FarState<Real>{},
+    query_sweep(args, cut.segment(task), arena, shared ? states[task] : fresh_state(args),
+                shared ? query_sums[task] : FarState<Real>{},
                 weight_sums.data_ptr<double>() + task * (maps + 1));
   });
-  if (sums_needed) {
+  if (shared) {
     args.causal ? query_sums.scan_exclusive(cut, /*from_the_end=*/true)
                 : query_sums.share_totals(cut);
   }
   cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
-    key_sweep(args, cut.segment(task), arena, query_sums[task],
+    key_sweep(args, cut.segment(task), arena, shared ? query_sums[task] : fresh_state(args),
               channel_sums.data_ptr<double>() + task * (maps + 1) * value_width);
   });
 

@@ -28,7 +28,7 @@ inline constexpr int64_t kNearStride =
 
 /// Below every score, yet far enough from the end of the range that differences stay finite.
 template <typename Real>
-constexpr Real kNoScore = Real(-1e30);
+constexpr Real kNoScore = sizeof(Real) == 8 ? Real(-1e300) : Real(-1e30);
 
 /// The columns of one block: a pair of tensors' rows, plain and transposed.
 template <typename Real>
@@ -84,8 +84,10 @@ HWY_NOINLINE void load_block(const SweepArgs<Real>& args, const Rows& rows, int6
   if (transpose_second)
     transpose(count, value_width, block.second, value_width, block.second_t, kNearStride);
   // Vectors may overhang the block: what lies beyond it belongs to the next block, if to anything.
-  for (int64_t c = 0; c < kNearStride; ++c)
-    block.live[c] = begin + c < end && rows.live(begin + c) ? Real(1) : Real(0);
+  fill_row(kNearStride, Real(0), block.live);
+  for (int64_t c = 0; c < end - begin; ++c) {
+    block.live[c] = rows.mask == nullptr || rows.mask[begin + c] ? Real(1) : Real(0);
+  }
 }
 
 /// The columns of a block that at least one of the rows [row, row + kNearRows) sees, relative to

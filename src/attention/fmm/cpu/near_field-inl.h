@@ -50,8 +50,12 @@ HWY_INLINE Real soften_row(const RowBand<hn::ScalableTag<Real>>& band, int64_t c
     hn::StoreU(weight, d, scores + c);
     sums = hn::Add(sums, weight);
   }
-  const Real correction = hn::GetLane(exp_nonpositive(d, hn::Set(d, peak - new_peak)));
-  total = total * correction + sum_of_lanes(d, sums);
+  const Real sum = sum_of_lanes(d, sums);
+  Real correction = 1;
+  if (peak != kNoScore<Real>) {  // not the first block: nothing was accumulated before that
+    correction = hn::GetLane(exp_nonpositive(d, hn::Set(d, peak - new_peak)));
+  }
+  total = total * correction + sum;
   peak = new_peak;
   return correction;
 }
@@ -110,10 +114,16 @@ HWY_NOINLINE void near_forward(const SweepArgs<Real>& args, const Rows& rows, in
   }
   const Real* weight = args.near_weight + rows.head * args.value_dim;
   Real* lse = args.log_sum_exp + (rows.batch * args.heads + rows.head) * args.length;
+  const hn::ScalableTag<Real> d;
+  HWY_ALIGN Real logs[kChunk];
+  for (int64_t i = 0; i < count; i += hn::Lanes(d)) {
+    hn::Store(hn::Log(d, hn::LoadU(d, scratch.total + i)), d, logs + i);
+  }
   for (int64_t i = 0; i < count && begin + i < args.length; ++i) {
-    lse[begin + i] = rows.live(begin + i) ? scratch.peak[i] + std::log(scratch.total[i]) : Real(0);
+    const bool live = rows.live(begin + i);
+    lse[begin + i] = live ? scratch.peak[i] + logs[i] : Real(0);
     const Real reciprocal =
-        scratch.total[i] > 0 || std::isnan(scratch.total[i]) ? Real(1) / scratch.total[i] : Real(0);
+        live && scratch.total[i] != Real(0) ? Real(1) / scratch.total[i] : Real(0);
     Real* out = out_tile + i * value_width;
     const Real* near = scratch.accumulated + i * value_width;
     for (int64_t e = 0; e < args.value_dim; ++e) out[e] += weight[e] * reciprocal * near[e];

@@ -141,8 +141,13 @@ HWY_INLINE void product_lower(int64_t rows, int64_t depth, LeftTile<T> a, RowTil
     const int64_t height = rows - r < kBand ? rows - r : kBand;
     product(height, r + height, depth, {a.data + r * a.row_stride, a.row_stride, a.depth_stride}, b,
             {c.data + r * c.row_stride, c.row_stride}, Into::kOverwrite);
+    const hn::ScalableTag<T> d;
     for (int64_t i = r; i < r + height; ++i) {
-      for (int64_t j = i + 1; j < r + height; ++j) c.data[i * c.row_stride + j] = T(0);
+      for (int64_t j = r; j < r + height; j += hn::Lanes(d)) {
+        T* at = c.data + i * c.row_stride + j;
+        const int64_t kept = i + 1 - j;  // lanes up to the diagonal
+        hn::StoreU(hn::IfThenElseZero(hn::FirstN(d, kept > 0 ? kept : 0), hn::LoadU(d, at)), d, at);
+      }
     }
   }
 }

@@ -6,13 +6,15 @@
 // of a token are laid side by side into one feature row of width R = r * padded D, so that r far
 // fields are one linear attention of feature dimension R. With F the feature rows, and the query
 // rows scaled by weight * far_scale / norm:
+// clang-format off
 //
-//   forward   out_i = (inside the chunk) sum_{j <= i} <Fq_i, Fk_j> v_j  +  (before it) Fq_i S, S =
-//   sum_j Fk_j v_j^T backward  U_i   = sum_{j <= i} <dO_i, v_j> Fk_j                  (query sweep,
-//   forwards, keeps S transposed)
-//             dot_i = <Fq_i, U_i> / norm_i  =  <dO_i, far_i>         (all that the normaliser's
-//             gradient needs) dFk_j = sum_{i >= j} (<dO_i, v_j> - dot_i) Fq_i        (key sweep,
-//             backwards, keeps G = sum_i Fq_i dO_i^T) dv_j  = sum_{i >= j} <Fq_i, Fk_j> dO_i
+//   forward   out_i = sum_{j <= i, in the chunk} <Fq_i, Fk_j> v_j  +  Fq_i S
+//             S     = sum_{j before the chunk} Fk_j v_j^T
+//   backward  U_i   = sum_{j <= i} <dO_i, v_j> Fk_j             query sweep, forwards, S transposed
+//             dot_i = <Fq_i, U_i> / norm_i = <dO_i, far_i>      what the normaliser's gradient needs
+//             dFk_j = sum_{i >= j} (<dO_i, v_j> - dot_i) Fq_i   key sweep, backwards
+//             dv_j  = sum_{i >= j} <Fq_i, Fk_j> dO_i            with G = sum_i Fq_i dO_i^T
+// clang-format on
 //
 // Two-sided, S and G are sums over everything and the parts inside a chunk vanish. docs/math.md
 // derives all of it.
@@ -70,8 +72,8 @@ struct Segment {
   int64_t batch, head, begin, end;
 };
 
-inline constexpr int64_t kChunk =
-    32;  // tokens: longer wastes work inside the chunk, shorter wastes state traffic
+// Tokens. Longer chunks waste work inside the chunk, shorter ones traffic to the state.
+inline constexpr int64_t kChunk = 32;
 inline constexpr int64_t kVectorPad =
     16;  // feature and value rows are padded to whole 64-byte (fp32) vectors
 
