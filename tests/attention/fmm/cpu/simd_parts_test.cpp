@@ -163,16 +163,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fmmformer {
 
-// The table of names lives in the operator library, which this test does without.
-std::span<const EnumName<FeatureMap>> EnumTable<FeatureMap>::entries() {
-  static constexpr EnumName<FeatureMap> kEntries[] = {
-      {FeatureMap::kElu, "elu"},          {FeatureMap::kEluFlip, "elu_flip"},
-      {FeatureMap::kTanh1, "tanh1"},      {FeatureMap::kTanh, "tanh"},
-      {FeatureMap::kRelu, "relu"},        {FeatureMap::kSoftplus, "softplus"},
-      {FeatureMap::kIdentity, "identity"}};
-  return kEntries;
-}
-
 namespace cpu {
 namespace {
 
