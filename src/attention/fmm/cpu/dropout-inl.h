@@ -32,12 +32,11 @@ HWY_INLINE void multiply_wide(D d, hn::Vec<D> a, uint32_t factor, hn::Vec<D>& lo
   high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
 }
 
-// The four words of the blocks with counters (group, query, head, 0).
+// The four words of the blocks with counters (group, query, head, 0), one block after the other.
 template <class D>
-HWY_INLINE void philox_blocks(D d, const Dropout& dropout, hn::Vec<D> group, hn::Vec<D> query,
-                              uint32_t* words0, uint32_t* words1, uint32_t* words2,
-                              uint32_t* words3, bool interleaved) {
-  auto c0 = group, c1 = query, c2 = hn::Set(d, dropout.head), c3 = hn::Zero(d);
+HWY_INLINE void philox_blocks(D d, const Dropout& dropout, hn::Vec<D> group, uint32_t query,
+                              uint32_t* words) {
+  auto c0 = group, c1 = hn::Set(d, query), c2 = hn::Set(d, dropout.head), c3 = hn::Zero(d);
   auto key0 = static_cast<uint32_t>(dropout.seed), key1 = static_cast<uint32_t>(dropout.seed >> 32);
   for (int round = 0; round < kPhiloxRounds; ++round) {
     auto low0 = c0, high0 = c0, low1 = c2, high1 = c2;
@@ -48,12 +47,7 @@ HWY_INLINE void philox_blocks(D d, const Dropout& dropout, hn::Vec<D> group, hn:
     c1 = low1, c3 = low0;
     key0 += kPhiloxKeyStep0, key1 += kPhiloxKeyStep1;
   }
-  if (interleaved) {
-    hn::StoreInterleaved4(c0, c1, c2, c3, d, words0);
-  } else {
-    hn::StoreU(c0, d, words0), hn::StoreU(c1, d, words1), hn::StoreU(c2, d, words2),
-        hn::StoreU(c3, d, words3);
-  }
+  hn::StoreInterleaved4(c0, c1, c2, c3, d, words);
 }
 
 // Rows are multiplied in whole vectors: what overhangs is 0 then, not whatever the scratch held
@@ -71,7 +65,7 @@ HWY_INLINE void factors_from_words(const Dropout& dropout, const uint32_t* words
 inline constexpr int64_t kDropoutColumns =
     192;  // at most this many columns at a time; see kNearBlock
 
-/// factors[c] of (query, first_key + c), c < count: one row of a tile whose rows are queries.
+/// factors[c] of (query, first_key + c), c < count.
 template <typename Real>
 HWY_NOINLINE void dropout_for_query(const Dropout& dropout, int64_t query, int64_t first_key,
                                     int64_t count, Real* factors) {
@@ -81,26 +75,9 @@ HWY_NOINLINE void dropout_for_query(const Dropout& dropout, int64_t query, int64
   const int64_t first_group = first_key >> 2, groups = ((first_key + count + 3) >> 2) - first_group;
   for (int64_t g = 0; g < groups; g += kLanes) {
     philox_blocks(d, dropout, hn::Iota(d, static_cast<uint32_t>(first_group + g)),
-                  hn::Set(d, static_cast<uint32_t>(query)), words + 4 * g, nullptr, nullptr,
-                  nullptr, true);
+                  static_cast<uint32_t>(query), words + 4 * g);
   }
   factors_from_words(dropout, words + (first_key - 4 * first_group), count, factors);
-}
-
-/// factors[r][c] of (first_query + c, first_key + r), r < 4, c < count: four rows of a tile whose
-/// rows are keys; first_key is a multiple of 4.
-template <typename Real>
-HWY_NOINLINE void dropout_for_keys(const Dropout& dropout, int64_t first_key, int64_t first_query,
-                                   int64_t count, Real* factors, int64_t stride) {
-  const hn::ScalableTag<uint32_t> d;
-  constexpr int64_t kLanes = hn::MaxLanes(d);
-  HWY_ALIGN uint32_t words[4][kDropoutColumns + kLanes];
-  for (int64_t c = 0; c < count; c += kLanes) {
-    philox_blocks(d, dropout, hn::Set(d, static_cast<uint32_t>(first_key >> 2)),
-                  hn::Iota(d, static_cast<uint32_t>(first_query + c)), words[0] + c, words[1] + c,
-                  words[2] + c, words[3] + c, false);
-  }
-  for (int r = 0; r < 4; ++r) factors_from_words(dropout, words[r], count, factors + r * stride);
 }
 
 }  // namespace fmmformer::cpu::HWY_NAMESPACE

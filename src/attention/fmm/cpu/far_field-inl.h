@@ -58,8 +58,7 @@ HWY_INLINE Real* normalisers_of(const SweepArgs<Real>& args, const Rows& rows, i
 }
 template <typename Real>
 HWY_INLINE Real* dots_of(const SweepArgs<Real>& args, const Rows& rows, int map) {
-  return args.row_dots +
-         ((rows.batch * args.heads + rows.head) * (args.maps + 1) + map) * args.length;
+  return args.row_dots + ((rows.batch * args.heads + rows.head) * args.maps + map) * args.length;
 }
 
 template <typename Real>

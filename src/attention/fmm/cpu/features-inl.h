@@ -7,6 +7,8 @@
 #define FMMFORMER_FEATURES_INL_H_
 #endif
 
+#include <type_traits>
+
 #include "attention/fmm/cpu/rows-inl.h"
 #include "attention/fmm/cpu/simd_math-inl.h"
 #include "attention/fmm/cpu/sweep.h"
@@ -54,43 +56,71 @@ struct FeatureTile {
         reciprocals(arena.take<Real>(kChunk * kMaxFeatureMaps)) {}
 };
 
+/// Calls use(constant) with the map as a compile-time constant: the question is asked once a tile.
+template <typename Use>
+HWY_INLINE void with_map(FeatureMap map, const Use& use) {
+  switch (map) {
+    case FeatureMap::kElu:
+      return use(std::integral_constant<FeatureMap, FeatureMap::kElu>());
+    case FeatureMap::kEluFlip:
+      return use(std::integral_constant<FeatureMap, FeatureMap::kEluFlip>());
+    case FeatureMap::kTanh1:
+      return use(std::integral_constant<FeatureMap, FeatureMap::kTanh1>());
+    case FeatureMap::kTanh:
+      return use(std::integral_constant<FeatureMap, FeatureMap::kTanh>());
+    case FeatureMap::kRelu:
+      return use(std::integral_constant<FeatureMap, FeatureMap::kRelu>());
+    case FeatureMap::kSoftplus:
+      return use(std::integral_constant<FeatureMap, FeatureMap::kSoftplus>());
+    case FeatureMap::kIdentity:
+      return use(std::integral_constant<FeatureMap, FeatureMap::kIdentity>());
+  }
+}
+
+// One map of all rows of a tile. The padding must stay 0: phi(0) need not be.
+template <FeatureMap kMap, typename Real>
+HWY_INLINE void map_rows(const SweepArgs<Real>& args, int64_t count, const Real* tile,
+                         const Real* exps, Real* values) {
+  const hn::ScalableTag<Real> d;
+  const VectorOps<decltype(d)> ops{d};
+  constexpr int64_t kLanes = hn::MaxLanes(d);
+  const int64_t width = padded(args.head_dim), stride = feature_width(args);
+  for (int64_t i = 0; i < count; ++i, values += stride) {
+    for (int64_t c = 0; c < width; c += kLanes, tile += kLanes, exps += kLanes) {
+      const auto value = feature_value(ops, kMap, hn::Load(d, tile), hn::Load(d, exps));
+      hn::Store(value, d, values + c);
+    }
+    if (args.head_dim < width) zero_row(values, args.head_dim, width);
+  }
+}
+
 /// The features of the rows [begin, begin + count) that `tile` holds.
 template <typename Real>
 HWY_NOINLINE void feature_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
                                int64_t count, const Real* tile, const NextRows& next,
                                FeatureTile<Real>& result) {
   const hn::ScalableTag<Real> d;
-  const VectorOps<decltype(d)> ops{d};
-  constexpr int64_t kLanes = hn::MaxLanes(d);
-  const int64_t width = padded(args.head_dim), feature_stride = feature_width(args);
+  const int64_t width = padded(args.head_dim), stride = feature_width(args);
   const bool with_exp = any_map_needs_exp(args);
   for (int64_t i = 0; i < count; ++i) {
-    const Real* x_row = tile + i * width;
-    Real* features = result.values + i * feature_stride;
-    Real* exps = result.exps + i * width;
     next.ask_for(i);
-    if (!rows.live(begin + i)) {
-      zero_row(features, 0, feature_stride);
-      zero_row(exps, 0, width);
-      zero_row(result.reciprocals, i * args.maps, (i + 1) * args.maps);
-      continue;
+    for (int64_t c = i * width; with_exp && c < (i + 1) * width; c += hn::Lanes(d))
+      hn::Store(exp_minus_abs(d, hn::Load(d, tile + c)), d, result.exps + c);
+  }
+  for (int l = 0; l < args.maps; ++l) {
+    with_map(args.feature_maps[l], [&](auto map) {
+      map_rows<decltype(map)::value>(args, count, tile, result.exps, result.values + l * width);
+    });
+  }
+  if (args.unit_features) {
+    for (int64_t i = 0; i < count; ++i) {
+      make_unit_features(args.maps, width, result.values + i * stride,
+                         result.reciprocals + i * args.maps);
     }
-    for (int64_t c = 0; c < width; c += kLanes) {
-      const auto x = hn::Load(d, x_row + c);
-      const auto e = with_exp ? exp_minus_abs(d, x) : hn::Zero(d);
-      hn::Store(e, d, exps + c);
-      const int64_t real_columns =
-          args.head_dim - c;  // the padding must stay 0: phi(0) need not be
-      for (int l = 0; l < args.maps; ++l) {
-        auto value = feature_value(ops, args.feature_maps[l], x, e);
-        if (real_columns < kLanes) {
-          value = hn::IfThenElseZero(hn::FirstN(d, real_columns > 0 ? real_columns : 0), value);
-        }
-        hn::Store(value, d, features + l * width + c);
-      }
-    }
-    if (args.unit_features)
-      make_unit_features(args.maps, width, features, result.reciprocals + i * args.maps);
+  }
+  if (rows.mask == nullptr && begin >= 0 && begin + count <= rows.length) return;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!rows.live(begin + i)) zero_row(result.values, i * stride, (i + 1) * stride);
   }
 }
 
@@ -108,30 +138,40 @@ HWY_INLINE void unit_feature_gradient(int maps, int64_t width, const Real* featu
   }
 }
 
+// dx (+)= phi'(x) gradient, for one map of all rows of a tile.
+template <FeatureMap kMap, typename Real>
+HWY_INLINE void map_rows_backward(const SweepArgs<Real>& args, int64_t count, const Real* tile,
+                                  const Real* exps, const Real* gradient, bool first, Real* dx) {
+  const hn::ScalableTag<Real> d;
+  const VectorOps<decltype(d)> ops{d};
+  constexpr int64_t kLanes = hn::MaxLanes(d);
+  const int64_t width = padded(args.head_dim), stride = feature_width(args);
+  for (int64_t i = 0; i < count; ++i, gradient += stride) {
+    for (int64_t c = 0; c < width; c += kLanes, tile += kLanes, exps += kLanes, dx += kLanes) {
+      const auto slope = feature_slope(ops, kMap, hn::Load(d, tile), hn::Load(d, exps));
+      const auto before = first ? hn::Zero(d) : hn::Load(d, dx);
+      hn::Store(hn::MulAdd(slope, hn::Load(d, gradient + c), before), d, dx);
+    }
+  }
+}
+
 /// dx[i] = sum_l phi_l'(x[i]) dfeature[i][l]: overwrites dx; destroys the gradient tile.
 template <typename Real>
 HWY_NOINLINE void feature_rows_backward(const SweepArgs<Real>& args, int64_t count,
                                         const Real* tile, const FeatureTile<Real>& features,
                                         Real* gradient, Real* dx) {
-  const hn::ScalableTag<Real> d;
-  const VectorOps<decltype(d)> ops{d};
-  const int64_t width = padded(args.head_dim), feature_stride = feature_width(args);
-  const Real* exps = features.exps;
-  for (int64_t i = 0; i < count; ++i) {
-    if (args.unit_features) {
-      unit_feature_gradient(args.maps, width, features.values + i * feature_stride,
-                            features.reciprocals + i * args.maps, gradient);
+  const int64_t width = padded(args.head_dim), stride = feature_width(args);
+  if (args.unit_features) {
+    for (int64_t i = 0; i < count; ++i) {
+      unit_feature_gradient(args.maps, width, features.values + i * stride,
+                            features.reciprocals + i * args.maps, gradient + i * stride);
     }
-    for (int64_t c = 0; c < width; c += hn::Lanes(d)) {
-      const auto x = hn::Load(d, tile + c), e = hn::Load(d, exps + c);
-      auto sum = hn::Zero(d);
-      for (int l = 0; l < args.maps; ++l) {
-        const auto slope = feature_slope(ops, args.feature_maps[l], x, e);
-        sum = hn::MulAdd(slope, hn::Load(d, gradient + l * width + c), sum);
-      }
-      hn::Store(sum, d, dx + c);
-    }
-    tile += width, exps += width, dx += width, gradient += feature_stride;
+  }
+  for (int l = 0; l < args.maps; ++l) {
+    with_map(args.feature_maps[l], [&](auto map) {
+      map_rows_backward<decltype(map)::value>(args, count, tile, features.exps,
+                                              gradient + l * width, l == 0, dx);
+    });
   }
 }
 

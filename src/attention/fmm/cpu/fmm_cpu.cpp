@@ -290,12 +290,17 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
       grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
   Tensor dq = empty_gradient_of(inputs.q), dk = empty_gradient_of(inputs.k),
          dv = empty_gradient_of(inputs.v);
-  Tensor row_dots = at::empty({problem.batch, problem.heads, maps + 1, problem.length},
-                              inputs.q.options().dtype(c10::CppTypeToScalarType<Real>::value));
+  const at::TensorOptions sums = inputs.q.options().dtype(c10::CppTypeToScalarType<Real>::value);
+  Tensor row_dots = at::empty({problem.batch, problem.heads, maps, problem.length}, sums);
+  // Sums that grow from chunk to chunk need Real: 16-bit gradients get memory of their own for it.
+  const bool in_place = !args.has_near || dk.scalar_type() == sums.dtype();
+  Tensor near_dk = in_place ? dk : at::empty(dk.sizes(), sums);
+  Tensor near_dv = in_place ? dv : at::empty(dv.sizes(), sums);
   args.grad_out = view_of(grad), args.dq = view_of(dq), args.dk = view_of(dk),
   args.dv = view_of(dv);
   args.log_sum_exp = saved.log_sum_exp.template data_ptr<Real>();
   args.normalisers = saved.normalisers.template data_ptr<Real>();
+  args.near_dk = view_of(near_dk), args.near_dv = view_of(near_dv);
   args.row_dots = row_dots.template data_ptr<Real>();
 
   const Cut cut(problem);

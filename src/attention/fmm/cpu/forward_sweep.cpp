@@ -6,7 +6,7 @@
 #include "hwy/foreach_target.h"
 // clang-format on
 #include "attention/fmm/cpu/far_field-inl.h"
-#include "attention/fmm/cpu/near_field-inl.h"
+#include "attention/fmm/cpu/near_forward-inl.h"
 #include "attention/fmm/cpu/sweep.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -14,18 +14,19 @@ namespace fmmformer::cpu::HWY_NAMESPACE {
 
 template <typename Real>
 struct ForwardTiles {
-  Real *q, *k, *v, *out, *group_out;         // [kChunk, padded D or Dv]
-  FeatureTile<Real> q_features, k_features;  // [kChunk, R]
-  Real* k_features_t;                        // [R, kChunk]
-  Real* weights;                             // [kChunk, kChunk]: <Fq_i, Fk_j>
+  Real *q, *own_k, *own_v, *out, *group_out;  // [kChunk, padded D or Dv]
+  const Real *k, *v;                          // own_k and own_v, or part of the near field's block
+  FeatureTile<Real> q_features, k_features;   // [kChunk, R]
+  Real* k_features_t;                         // [R, kChunk]
+  Real* weights;                              // [kChunk, kChunk]: <Fq_i, Fk_j>
 
   ForwardTiles(const SweepArgs<Real>& args, Arena& arena)
       : q_features(args, arena), k_features(args, arena) {
     const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim),
                   features = feature_width(args);
     q = arena.take<Real>(kChunk * width);
-    k = arena.take<Real>(kChunk * width);
-    v = arena.take<Real>(kChunk * value_width);
+    own_k = arena.take<Real>(kChunk * width);
+    own_v = arena.take<Real>(kChunk * value_width);
     out = arena.take<Real>(kChunk * value_width);
     group_out = arena.take<Real>(kChunk * value_width);
     k_features_t = arena.take<Real>(features * kChunk);
@@ -45,9 +46,9 @@ void add_keys(const SweepArgs<Real>& args, int64_t count, const ForwardTiles<Rea
 template <typename Real>
 void load_keys(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
                ForwardTiles<Real>& tiles) {
-  load_rows(args.element, args.k, rows, begin, count, args.head_dim, tiles.k);
-  load_rows(args.element, args.v, rows, begin, count, args.value_dim, tiles.v);
-  feature_rows(args, rows, begin, count, tiles.k, NextRows(), tiles.k_features);
+  load_rows(args.element, args.k, rows, begin, count, args.head_dim, tiles.own_k);
+  load_rows(args.element, args.v, rows, begin, count, args.value_dim, tiles.own_v);
+  tiles.k = tiles.own_k, tiles.v = tiles.own_v;
 }
 
 template <typename Real>
@@ -60,6 +61,7 @@ void sum_keys_of(const SweepArgs<Real>& args, const Segment& segment, Arena& are
   for (int64_t begin = segment.begin; begin < segment.end; begin += kChunk) {
     const int64_t count = round_up(std::min(kChunk, segment.end - begin), 8);
     load_keys(args, rows, begin, count, tiles);
+    feature_rows(args, rows, begin, count, tiles.k, NextRows(), tiles.k_features);
     add_keys(args, count, tiles, state);
     for (int64_t j = 0; j < count; ++j)
       add_row(features, tiles.k_features.values + j * features, state.key_sums);
@@ -100,7 +102,7 @@ HWY_NOINLINE void far_forward(const SweepArgs<Real>& args, const Rows& rows, int
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
   feature_rows(args, rows, begin, count, tiles.q, next, tiles.q_features);
   if (args.causal) {
-    load_keys(args, rows, begin, count, tiles);
+    feature_rows(args, rows, begin, count, tiles.k, NextRows(), tiles.k_features);
     transpose(count, features, tiles.k_features.values, features, tiles.k_features_t, kChunk);
   }
   normalise_queries(args, rows, begin, count, tiles, state.key_sums);
@@ -151,6 +153,13 @@ void forward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena
         .add(args.out, args.value_dim);
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);
     if (args.maps == 0 || !args.uniform_weights) fill_row(count * value_width, Real(0), tiles.out);
+    load_band(args, rows, begin, count, /*transpose_values=*/false, near);
+    if (near.holds_band) {
+      tiles.k = near.block.k + (begin - near.block.begin) * padded(args.head_dim);
+      tiles.v = near.block.v + (begin - near.block.begin) * value_width;
+    } else if (args.causal && args.maps > 0) {
+      load_keys(args, rows, begin, count, tiles);
+    }
     const bool keys_before = !args.causal || begin > 0;
     args.maps > 0 ? far_forward(args, rows, begin, count, keys_before, next, tiles, state)
                   : next.ask_for_all();

@@ -6,7 +6,6 @@
 #include "hwy/foreach_target.h"
 // clang-format on
 #include "attention/fmm/cpu/far_field-inl.h"
-#include "attention/fmm/cpu/near_field-inl.h"
 #include "attention/fmm/cpu/sweep.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -14,7 +13,7 @@ namespace fmmformer::cpu::HWY_NAMESPACE {
 
 template <typename Real>
 struct KeyTiles {
-  Real *q, *k, *v, *grad, *group_v, *dk, *dv, *group_dv;  // [kChunk, padded D or Dv]
+  Real *q, *k, *v, *grad, *group_v, *dk, *group_dk, *dv, *group_dv;  // [kChunk, padded D or Dv]
   FeatureTile<Real> q_features, k_features;  // [kChunk, R]; q_features scaled by query_factor
   Real* gradient;                            // [kChunk, R], of the key features
   Real* k_features_t;                        // [R, kChunk]
@@ -26,7 +25,7 @@ struct KeyTiles {
       : q_features(args, arena), k_features(args, arena) {
     const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
     const int64_t features = feature_width(args);
-    for (Real** tile : {&q, &k, &dk}) *tile = arena.take<Real>(kChunk * width);
+    for (Real** tile : {&q, &k, &dk, &group_dk}) *tile = arena.take<Real>(kChunk * width);
     for (Real** tile : {&v, &grad, &group_v, &dv, &group_dv})
       *tile = arena.take<Real>(kChunk * value_width);
     for (Real** tile : {&gradient, &k_features_t}) *tile = arena.take<Real>(kChunk * features);
@@ -142,19 +141,21 @@ HWY_NOINLINE void far_backward_keys(const SweepArgs<Real>& args, const Rows& row
   }
 }
 
+// What the query sweep left for these keys.
 template <typename Real>
 void near_part(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t count,
-               KeyTiles<Real>& tiles, NearScratch<Real>& near, double* weight_sums) {
+               KeyTiles<Real>& tiles, double* weight_sums) {
   const Real* weight = args.near_weight + rows.head * args.value_dim;
-  const Real* v = tiles.v;
-  if (!args.uniform_weights) {
-    weigh_rows(count, args.value_dim, weight, tiles.v, tiles.group_v);
-    v = tiles.group_v;
+  constexpr Element kReal = native_element<Real>();
+  load_rows(kReal, args.near_dk, rows, begin, count, args.head_dim, tiles.group_dk);
+  load_rows(kReal, args.near_dv, rows, begin, count, args.value_dim, tiles.group_dv);
+  add_row(count * padded(args.head_dim), tiles.group_dk, tiles.dk);
+  if (args.uniform_weights) {
+    add_scaled_row(count * padded(args.value_dim), weight[0], tiles.group_dv, tiles.dv);
+  } else {
+    add_weighted_values(count, args.value_dim, weight, tiles.v, tiles.group_dv, tiles.dv,
+                        weight_sums + args.maps * padded(args.value_dim));
   }
-  near_backward_keys(args, rows, begin, count, tiles.k, v, dots_of(args, rows, args.maps),
-                     args.uniform_weights ? weight[0] : Real(1), tiles.dk, tiles.group_dv, near);
-  add_weighted_values(count, args.value_dim, weight, tiles.v, tiles.group_dv, tiles.dv,
-                      weight_sums + args.maps * padded(args.value_dim));
 }
 
 template <typename Real>
@@ -165,7 +166,6 @@ void key_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& ar
                 features = feature_width(args);
   arena.reset();
   KeyTiles<Real> tiles(args, arena);
-  NearScratch<Real> near(args, arena);
   if (args.maps > 0 && !args.causal) {
     transpose(features, value_width, query_sums.sums, value_width, tiles.sums_t, features);
   }
@@ -190,7 +190,7 @@ void key_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& ar
     if (args.maps > 0)
       far_backward_keys(args, rows, begin, count, queries_after, next, tiles, query_sums,
                         weight_sums);
-    if (args.has_near) near_part(args, rows, begin, count, tiles, near, weight_sums);
+    if (args.has_near) near_part(args, rows, begin, count, tiles, weight_sums);
     store_rows(args.element, tiles.dk, rows, begin, end, args.head_dim, args.dk);
     store_rows(args.element, tiles.dv, rows, begin, end, args.value_dim, args.dv);
   }

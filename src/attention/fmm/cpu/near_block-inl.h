@@ -30,38 +30,40 @@ inline constexpr int64_t kNearStride =
 template <typename Real>
 constexpr Real kNoScore = sizeof(Real) == 8 ? Real(-1e300) : Real(-1e30);
 
-/// The columns of one block: a pair of tensors' rows, plain and transposed.
+/// The keys and values of one block, plain and transposed.
 template <typename Real>
 struct NearBlock {
   int64_t begin = 0, end = 0;  // absolute column numbers
-  Real* first;                 // [columns, padded D]   k, or q when rows are keys
-  Real* first_t;               // [padded D, kNearStride]
-  Real* second;                // [columns, padded Dv]  v, or dO
-  Real* second_t;              // [padded Dv, kNearStride]
+  Real* k;                     // [columns, padded D]
+  Real* k_t;                   // [padded D, kNearStride]
+  Real* v;                     // [columns, padded Dv]
+  Real* v_t;                   // [padded Dv, kNearStride]
   Real* live;                  // [columns] 1 or 0
 };
 
 template <typename Real>
 struct NearScratch {
   NearBlock<Real> block;
-  Real* scores;       // [kNearRows, kNearStride]; later probabilities
-  Real* score_grads;  // [kNearRows, kNearStride]
-  Real* factors;      // [kNearRows, kNearStride] of dropout
-  Real* accumulated;  // [kChunk, padded Dv]
+  bool holds_band = false;  // the block has all columns of the current chunk (load_band)
+  Real* scores;             // [kChunk, kNearStride]; later probabilities
+  Real* score_grads;        // [kChunk, kNearStride]
+  Real* factors;            // [kChunk, kNearStride] of dropout
+  Real* accumulated;        // [kChunk, padded Dv]
+  Real *dk, *dv;            // [kNearStride, padded D or Dv]
   Real peak[kChunk], total[kChunk];
-  Real column_lse[kNearStride], column_dot[kNearStride];
 
   NearScratch(const SweepArgs<Real>& args, Arena& arena) {
     const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
-    block.first = arena.take<Real>(kNearStride * width);
-    block.first_t = arena.take<Real>(width * kNearStride);
-    block.second = arena.take<Real>(kNearStride * value_width);
-    block.second_t = arena.take<Real>(value_width * kNearStride);
-    block.live = arena.take<Real>(kNearStride);
-    scores = arena.take<Real>(kNearRows * kNearStride);
-    score_grads = arena.take<Real>(kNearRows * kNearStride);
-    factors = arena.take<Real>(kNearRows * kNearStride);
+    block.k = arena.take<Real>(kNearStride * width);
+    block.k_t = arena.take<Real>(width * kNearStride);
+    block.v = arena.take<Real>(kNearStride * value_width);
+    block.v_t = arena.take<Real>(value_width * kNearStride);
+    block.live = arena.take<Real>(2 * kNearStride);
+    for (Real** tile : {&scores, &score_grads, &factors})
+      *tile = arena.take<Real>(kChunk * kNearStride);
     accumulated = arena.take<Real>(kChunk * value_width);
+    dk = arena.take<Real>(kNearStride * width);
+    dv = arena.take<Real>(kNearStride * value_width);
   }
 };
 
@@ -71,23 +73,44 @@ HWY_INLINE Dropout dropout_of(const SweepArgs<Real>& args, const Rows& rows) {
           args.near_dropout};
 }
 
+/// All columns that rows [begin, begin + count) see.
+struct BlockRange {
+  int64_t begin, end;
+};
+HWY_INLINE BlockRange all_columns_seen(int64_t begin, int64_t count, int64_t before, int64_t after,
+                                       int64_t length) {
+  return {std::max<int64_t>(begin - before, 0), std::min(begin + count + after, length)};
+}
+
+/// Loads the keys and values [begin, end); rows up to `padded_end` that do not exist become zeros.
 template <typename Real>
-HWY_NOINLINE void load_block(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                             int64_t end, const View& first, const View& second,
-                             bool transpose_second, NearBlock<Real>& block) {
+HWY_NOINLINE void load_block(const SweepArgs<Real>& args, const Rows& rows, const BlockRange& range,
+                             int64_t padded_end, bool transpose_values, NearBlock<Real>& block) {
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
-  const int64_t count = round_up(end - begin, 4);
-  block.begin = begin, block.end = end;
-  load_rows(args.element, first, rows, begin, count, args.head_dim, block.first);
-  transpose(count, width, block.first, width, block.first_t, kNearStride);
-  load_rows(args.element, second, rows, begin, count, args.value_dim, block.second);
-  if (transpose_second)
-    transpose(count, value_width, block.second, value_width, block.second_t, kNearStride);
+  const int64_t begin = range.begin, columns = range.end - begin;
+  const int64_t count = std::max(round_up(columns, 4), padded_end - begin);
+  block.begin = begin, block.end = range.end;
+  load_rows(args.element, args.k, rows, begin, count, args.head_dim, block.k);
+  transpose(count, width, block.k, width, block.k_t, kNearStride);
+  load_rows(args.element, args.v, rows, begin, count, args.value_dim, block.v);
+  if (transpose_values) transpose(count, value_width, block.v, value_width, block.v_t, kNearStride);
   // Vectors may overhang the block: what lies beyond it belongs to the next block, if to anything.
-  fill_row(kNearStride, Real(0), block.live);
-  for (int64_t c = 0; c < end - begin; ++c) {
-    block.live[c] = rows.mask == nullptr || rows.mask[begin + c] ? Real(1) : Real(0);
-  }
+  fill_row(columns, Real(1), block.live);
+  fill_row(kNearStride - columns, Real(0), block.live + columns);
+  if (rows.mask == nullptr) return;
+  for (int64_t c = 0; c < columns; ++c) block.live[c] = rows.mask[begin + c] ? Real(1) : Real(0);
+}
+
+/// Loads all columns that the queries [begin, begin + count) see, where they fit one block; else
+/// near_forward and near_backward go through several. The chunk's own keys are among them: where
+/// `holds_band`, the far field takes them from here.
+template <typename Real>
+HWY_INLINE void load_band(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                          int64_t count, bool transpose_values, NearScratch<Real>& scratch) {
+  const BlockRange all = all_columns_seen(begin, count, args.left, args.right, args.length);
+  const int64_t padded_end = begin + count;
+  scratch.holds_band = args.has_near && std::max(all.end, padded_end) - all.begin <= kNearBlock;
+  if (scratch.holds_band) load_block(args, rows, all, padded_end, transpose_values, scratch.block);
 }
 
 /// The columns of a block that at least one of the rows [row, row + kNearRows) sees, relative to
@@ -122,15 +145,6 @@ struct RowBand {
                    hn::Ne(hn::LoadU(d, live + c), hn::Zero(d)));
   }
 };
-
-/// All columns that rows [begin, begin + count) see.
-struct BlockRange {
-  int64_t begin, end;
-};
-HWY_INLINE BlockRange all_columns_seen(int64_t begin, int64_t count, int64_t before, int64_t after,
-                                       int64_t length) {
-  return {std::max<int64_t>(begin - before, 0), std::min(begin + count + after, length)};
-}
 
 }  // namespace fmmformer::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

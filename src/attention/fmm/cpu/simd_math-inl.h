@@ -15,25 +15,33 @@ HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// exp(x) for x <= 0 (a little above is fine); relative error below 2e-7, 0 below -87.3. NaN stays
+/// p 2^n for a whole number n <= 0 and above -127.
+template <class D>
+HWY_INLINE hn::Vec<D> times_power_of_two(D d, hn::Vec<D> p, hn::Vec<D> n) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (hn::MaxLanes(d) == 16) return hn::Vec<D>{_mm512_scalef_ps(p.raw, n.raw)};
+#endif
+  const hn::RebindToSigned<D> di;
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
+  return hn::Mul(p, hn::BitCast(d, exponent));
+}
+
+/// exp(x) for x <= 0 (a little above is fine); relative error below 1e-7, 0 below -87.3. NaN stays
 /// NaN.
 template <class D>
 requires(sizeof(hn::TFromD<D>) == 4) HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
-  const hn::RebindToSigned<D> di;
   const auto n = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504088896341f)));
   // x - n ln 2 in two steps: the first product is exact because the constant has few bits.
   auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
   r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
-  // exp(r) on |r| <= ln 2 / 2, minimax of degree 6
-  auto p = hn::MulAdd(hn::Set(d, 1.9875691500e-4f), r, hn::Set(d, 1.3981999507e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
-  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
-  p = hn::MulAdd(hn::Mul(p, r), r, hn::Add(r, hn::Set(d, 1.0f)));
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  const auto result = hn::Mul(p, hn::BitCast(d, exponent));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), result);
+  // exp(r) on |r| <= ln 2 / 2, minimax of degree 6 with the first two coefficients exact
+  auto p = hn::MulAdd(hn::Set(d, 1.3814541e-3f), r, hn::Set(d, 8.3687454e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1668389e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666521e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.9999994e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), times_power_of_two(d, p, n));
 }
 
 template <class D>

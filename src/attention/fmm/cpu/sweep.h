@@ -63,8 +63,9 @@ struct SweepArgs {
 
   Real* log_sum_exp = nullptr;  // [batch, heads, length]
   Real* normalisers = nullptr;  // [batch, heads, maps, length]; none unless row sums
-  Real* row_dots = nullptr;     // [batch, heads, maps + 1, length]: <dO, far_l> by map, then <dO,
-                                // near>; backward only
+  Real* row_dots = nullptr;     // [batch, heads, maps, length]: <dO, far_l>; backward only
+  View near_dk, near_dv;  // of Real: the near field's part of dk and dv (dv without the weight), on
+                          // its way from the query sweep to the key sweep; may be dk and dv
 };
 
 /// Rows [begin, end) of one (batch entry, head).
@@ -111,9 +112,9 @@ void forward_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& 
 void forward_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
                    FarState<double> state);
 
-/// Writes dq and row_dots. `state` as in forward_sweep. Where `query_sums` is given, adds the
-/// segment's part of G. Adds the gradients of the weights to weight_sums [maps + 1] (by map, then
-/// near) where these are uniform.
+/// Writes dq, row_dots, near_dk and near_dv. `state` as in forward_sweep. Where `query_sums` is
+/// given, adds the segment's part of G. Adds the gradients of the weights to weight_sums [maps + 1]
+/// (by map, then near) where these are uniform.
 void query_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
                  FarState<float> state, FarState<float> query_sums, double* weight_sums);
 void query_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena,

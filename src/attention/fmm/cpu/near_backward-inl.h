@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of the near field, for a chunk of queries against the blocks of keys that they see:
+//
+//   P_ij  = exp(near_scale <q_i, k_j> - lse_i)        dP_ij = <w dO_i, v_j>
+//   dot_i = sum_j P_ij dP_ij                          dS_ij = near_scale P_ij (dP_ij - dot_i)
+//   dq_i  = sum_j dS_ij k_j      dk_j = sum_i dS_ij q_i      dv_j = w sum_i P_ij dO_i
+//
+// The band is computed once and serves both sides: queries own their rows of dq, and the sums of a
+// key grow from chunk to chunk in memory until the last query that sees it has passed.
+#if defined(FMMFORMER_NEAR_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FMMFORMER_NEAR_BACKWARD_INL_H_
+#undef FMMFORMER_NEAR_BACKWARD_INL_H_
+#else
+#define FMMFORMER_NEAR_BACKWARD_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "attention/fmm/cpu/near_block-inl.h"
+#include "attention/fmm/cpu/simd_math-inl.h"
+#include "attention/fmm/cpu/sweep.h"
+#include "attention/fmm/cpu/tile_io-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fmmformer::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Probabilities of one row in place of its scores. Where nothing is seen, scores and gradients may
+// hold anything, NaN included: both become 0.
+template <typename Real>
+HWY_INLINE void probabilities_of_row(const RowBand<hn::ScalableTag<Real>>& band, int64_t count,
+                                     Real scale, Real log_sum_exp, Real* scores, Real* grads) {
+  const hn::ScalableTag<Real> d;
+  const auto scales = hn::Set(d, scale), lse = hn::Set(d, log_sum_exp);
+  for (int64_t c = 0; c < count; c += hn::Lanes(d)) {
+    const auto weight = exp_nonpositive(d, hn::MulSub(hn::LoadU(d, scores + c), scales, lse));
+    const auto seen = band.sees(c);
+    hn::StoreU(hn::IfThenElseZero(seen, weight), d, scores + c);
+    hn::StoreU(hn::IfThenElseZero(seen, hn::LoadU(d, grads + c)), d, grads + c);
+  }
+}
+
+/// A chunk of queries, and where its gradients go.
+template <typename Real>
+struct NearQueries {
+  Rows rows;
+  int64_t begin, count;       // count is a multiple of 8
+  const Real* q;              // [count, padded D]
+  const Real* grad;           // [count, padded Dv]: dO
+  const Real* weighted_grad;  // the same times near_weight where that varies by channel
+  Real weight;                // near_weight where it does not, else 1
+  Real* dots;                 // [count], written: <weighted_grad_i, near_i>
+  Real* dq;                   // [count, padded D], added to; none: only the keys' side is wanted
+};
+
+/// The keys whose sums a segment keeps, and how far these sums have begun: memory beyond is fresh.
+struct OwnedKeys {
+  int64_t begin, end, begun;
+};
+
+// P and dP (times what dropout keeps) of eight queries against a block.
+template <typename Real>
+HWY_INLINE void band_of_queries(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
+                                int64_t r, const ColumnRange& range, NearScratch<Real>& scratch) {
+  const hn::ScalableTag<Real> d;
+  const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
+  const NearBlock<Real>& block = scratch.block;
+  const Rows& rows = queries.rows;
+  Real* scores = scratch.scores + r * kNearStride + range.begin;
+  Real* score_grads = scratch.score_grads + r * kNearStride + range.begin;
+  product(kNearRows, range.size(), width, left_rows(queries.q + r * width, width),
+          RowTile<const Real>{block.k_t + range.begin, kNearStride},
+          RowTile<Real>{scores, kNearStride}, Into::kOverwrite);
+  product(kNearRows, range.size(), value_width,
+          left_rows(queries.weighted_grad + r * value_width, value_width),
+          RowTile<const Real>{block.v_t + range.begin, kNearStride},
+          RowTile<Real>{score_grads, kNearStride}, Into::kOverwrite);
+  const Real* lse = args.log_sum_exp + (rows.batch * args.heads + rows.head) * args.length;
+  for (int64_t i = 0; i < kNearRows; ++i, scores += kNearStride, score_grads += kNearStride) {
+    const int64_t query = queries.begin + r + i;
+    if (!rows.live(query)) {
+      fill_row(range.size(), Real(0), scores);
+      fill_row(range.size(), Real(0), score_grads);
+      continue;
+    }
+    const RowBand<hn::ScalableTag<Real>> band(d, query, args.left, args.right,
+                                              block.begin + range.begin, block.live + range.begin);
+    probabilities_of_row(band, range.size(), args.near_scale, lse[query], scores, score_grads);
+    if (args.near_dropout > 0) {
+      Real* factors = scratch.factors + (r + i) * kNearStride + range.begin;
+      dropout_for_query(dropout_of(args, rows), query, block.begin + range.begin, range.size(),
+                        factors);
+      multiply_row(range.size(), factors, score_grads);
+    }
+  }
+}
+
+// dS in place of dP, and the dropped out probabilities in place of P.
+template <typename Real>
+HWY_INLINE void score_gradients(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
+                                int64_t r, const ColumnRange& range, NearScratch<Real>& scratch) {
+  const hn::ScalableTag<Real> d;
+  const auto factor = hn::Set(d, queries.weight * args.near_scale);
+  for (int64_t i = r; i < r + kNearRows; ++i) {
+    Real* probability = scratch.scores + i * kNearStride + range.begin;
+    Real* grad = scratch.score_grads + i * kNearStride + range.begin;
+    const auto dot = hn::Set(d, queries.dots[i]);
+    for (int64_t c = 0; c < range.size(); c += hn::Lanes(d)) {
+      const auto centred = hn::Sub(hn::LoadU(d, grad + c), dot);
+      hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, probability + c), factor), centred), d, grad + c);
+    }
+    if (args.near_dropout > 0)
+      multiply_row(range.size(), scratch.factors + i * kNearStride + range.begin, probability);
+  }
+}
+
+// The part of a row of `tile` that eight rows' range does not cover, within the block.
+template <typename Real>
+HWY_INLINE void clear_outside(const ColumnRange& range, int64_t columns, Real* row) {
+  const int64_t lanes = hn::Lanes(hn::ScalableTag<Real>());
+  fill_row(range.begin, Real(0), row);  // before the range is computed: this may run into it
+  const int64_t behind = range.begin + round_up(range.size(), lanes);
+  if (behind < columns) fill_row(columns - behind, Real(0), row + behind);
+}
+
+// dk_j += sum_i dS_ij q_i and dv_j += sum_i P_ij dO_i for the keys of a block, eight at a time,
+// over the queries that see them.
+template <typename Real>
+HWY_NOINLINE void add_to_keys(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
+                              NearScratch<Real>& scratch, OwnedKeys& keys) {
+  const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
+  const NearBlock<Real>& block = scratch.block;
+  const int64_t begin = std::max(block.begin, keys.begin), end = std::min(block.end, keys.end);
+  if (begin >= end) return;
+  const int64_t old = std::clamp(keys.begun, begin, end) - begin, fresh = round_up(end - begin, 8);
+  constexpr Element kReal = native_element<Real>();
+  load_rows(kReal, args.near_dk, queries.rows, begin, old, args.head_dim, scratch.dk);
+  load_rows(kReal, args.near_dv, queries.rows, begin, old, args.value_dim, scratch.dv);
+  fill_row((fresh - old) * width, Real(0), scratch.dk + old * width);
+  fill_row((fresh - old) * value_width, Real(0), scratch.dv + old * value_width);
+  for (int64_t c = 0; c < end - begin; c += 8) {
+    // Query i sees key j when -left <= j - i <= right.
+    const int64_t key = begin + c - queries.begin;
+    const int64_t first = std::max<int64_t>(key - args.right, 0);
+    const int64_t last = std::min(key + 8 + args.left, queries.count);
+    if (first >= last) continue;
+    const int64_t at = first * kNearStride + (begin - block.begin) + c;
+    product(8, width, last - first, left_transposed<Real>(scratch.score_grads + at, kNearStride),
+            RowTile<const Real>{queries.q + first * width, width},
+            RowTile<Real>{scratch.dk + c * width, width}, Into::kAdd);
+    product(8, value_width, last - first, left_transposed<Real>(scratch.scores + at, kNearStride),
+            RowTile<const Real>{queries.grad + first * value_width, value_width},
+            RowTile<Real>{scratch.dv + c * value_width, value_width}, Into::kAdd);
+  }
+  store_rows(kReal, scratch.dk, queries.rows, begin, end, args.head_dim, args.near_dk);
+  store_rows(kReal, scratch.dv, queries.rows, begin, end, args.value_dim, args.near_dv);
+}
+
+// One block of keys: adds to the queries' dots, or (dots being complete) to all gradients.
+enum class NearPass { kDots, kGradients, kBoth };
+
+template <typename Real>
+HWY_INLINE void near_backward_block(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
+                                    NearPass pass, NearScratch<Real>& scratch, OwnedKeys& keys) {
+  const int64_t width = padded(args.head_dim);
+  const NearBlock<Real>& block = scratch.block;
+  const int64_t columns = block.end - block.begin;
+  for (int64_t r = 0; r < queries.count; r += kNearRows) {
+    ColumnRange range =
+        columns_seen(queries.begin + r, args.left, args.right, block.begin, block.end);
+    if (range.size() <= 0) range = {0, 0};
+    for (int64_t i = r; i < r + kNearRows; ++i) {
+      clear_outside(range, columns, scratch.scores + i * kNearStride);
+      clear_outside(range, columns, scratch.score_grads + i * kNearStride);
+    }
+    if (range.size() == 0) continue;
+    band_of_queries(args, queries, r, range, scratch);
+    for (int64_t i = r; i < r + kNearRows && pass != NearPass::kGradients; ++i) {
+      const int64_t at = i * kNearStride + range.begin;
+      queries.dots[i] += dot_of_rows(range.size(), scratch.scores + at, scratch.score_grads + at);
+    }
+    if (pass == NearPass::kDots) continue;
+    score_gradients(args, queries, r, range, scratch);
+    if (queries.dq == nullptr) continue;
+    product(kNearRows, width, range.size(),
+            left_rows(scratch.score_grads + r * kNearStride + range.begin, kNearStride),
+            RowTile<const Real>{block.k + range.begin * width, width},
+            RowTile<Real>{queries.dq + r * width, width}, Into::kAdd);
+  }
+  if (pass != NearPass::kDots) add_to_keys(args, queries, scratch, keys);
+}
+
+/// Adds to dq, near_dk and near_dv what this chunk of queries contributes, and writes its dots.
+/// load_band has been called.
+template <typename Real>
+HWY_NOINLINE void near_backward(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
+                                NearScratch<Real>& scratch, OwnedKeys& keys) {
+  std::fill_n(queries.dots, queries.count, Real(0));
+  const BlockRange all =
+      all_columns_seen(queries.begin, queries.count, args.left, args.right, args.length);
+  const auto for_blocks = [&](NearPass pass) {
+    for (int64_t b = all.begin; b < all.end; b += kNearBlock) {
+      load_block(args, queries.rows, {b, std::min(b + kNearBlock, all.end)}, b,
+                 /*transpose_values=*/true, scratch.block);
+      near_backward_block(args, queries, pass, scratch, keys);
+    }
+  };
+  if (scratch.holds_band) {
+    near_backward_block(args, queries, NearPass::kBoth, scratch, keys);
+  } else {  // a score's gradient needs its row's whole dot
+    for_blocks(NearPass::kDots);
+    for_blocks(NearPass::kGradients);
+  }
+  keys.begun = std::max(keys.begun, all.end);
+}
+
+}  // namespace fmmformer::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // FMMFORMER_NEAR_BACKWARD_INL_H_

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The near field: softmax inside the band, for a chunk of queries.
+//
+// The queries meet their keys ("columns") in blocks of up to kNearBlock, eight queries at a time,
+// so that only the columns inside those eight rows' band are computed. A narrow band fits one
+// block; a wide one is worked off block by block, with the running maximum and sum of online
+// softmax.
+#if defined(FMMFORMER_NEAR_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FMMFORMER_NEAR_FORWARD_INL_H_
+#undef FMMFORMER_NEAR_FORWARD_INL_H_
+#else
+#define FMMFORMER_NEAR_FORWARD_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/fmm/cpu/near_block-inl.h"
+#include "attention/fmm/cpu/simd_math-inl.h"
+#include "attention/fmm/cpu/sweep.h"
+#include "attention/fmm/cpu/tile_io-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fmmformer::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// One row of scores to exp(score - peak), updating the row's running peak and total. Returns what
+/// was accumulated under the old peak must be multiplied by.
+template <typename Real>
+HWY_INLINE Real soften_row(const RowBand<hn::ScalableTag<Real>>& band, int64_t count, Real scale,
+                           Real* scores, Real& peak, Real& total) {
+  const hn::ScalableTag<Real> d;
+  const auto scales = hn::Set(d, scale), nothing = hn::Set(d, kNoScore<Real>);
+  auto highest = nothing;
+  for (int64_t c = 0; c < count; c += hn::Lanes(d)) {
+    const auto score =
+        hn::IfThenElse(band.sees(c), hn::Mul(hn::LoadU(d, scores + c), scales), nothing);
+    hn::StoreU(score, d, scores + c);
+    highest = hn::Max(highest, score);
+  }
+  const Real new_peak = std::max(peak, hn::GetLane(hn::MaxOfLanes(d, highest)));
+  if (new_peak == kNoScore<Real>) {  // nothing seen so far
+    fill_row(count, Real(0), scores);
+    return Real(1);
+  }
+  const auto peaks = hn::Set(d, new_peak);
+  auto sums = hn::Zero(d);
+  for (int64_t c = 0; c < count; c += hn::Lanes(d)) {
+    const auto weight = exp_nonpositive(d, hn::Sub(hn::LoadU(d, scores + c), peaks));
+    hn::StoreU(weight, d, scores + c);
+    sums = hn::Add(sums, weight);
+  }
+  const Real sum = sum_of_lanes(d, sums);
+  Real correction = 1;
+  if (peak != kNoScore<Real>) {  // not the first block: nothing was accumulated before that
+    correction = hn::GetLane(exp_nonpositive(d, hn::Set(d, peak - new_peak)));
+  }
+  total = total * correction + sum;
+  peak = new_peak;
+  return correction;
+}
+
+// Eight queries against a block: adds exp(score - peak) V to `target`, or, where all their keys are
+// in this block, final_weight times the softmax of it.
+template <typename Real>
+HWY_INLINE void near_forward_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                                  int64_t r, const Real* q_tile, Real final_weight, Real* target,
+                                  NearScratch<Real>& scratch) {
+  const hn::ScalableTag<Real> d;
+  const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
+  const NearBlock<Real>& block = scratch.block;
+  const ColumnRange range = columns_seen(begin + r, args.left, args.right, block.begin, block.end);
+  if (range.size() <= 0) return;
+  product(kNearRows, range.size(), width, left_rows(q_tile + r * width, width),
+          RowTile<const Real>{block.k_t + range.begin, kNearStride},
+          RowTile<Real>{scratch.scores, kNearStride}, Into::kOverwrite);
+  for (int64_t i = 0; i < kNearRows; ++i) {
+    Real* row = scratch.scores + i * kNearStride;
+    if (!rows.live(begin + r + i)) {
+      fill_row(range.size(), Real(0), row);
+      continue;
+    }
+    const RowBand<hn::ScalableTag<Real>> band(d, begin + r + i, args.left, args.right,
+                                              block.begin + range.begin, block.live + range.begin);
+    const Real correction = soften_row(band, range.size(), args.near_scale, row,
+                                       scratch.peak[r + i], scratch.total[r + i]);
+    if (correction != Real(1))
+      scale_row(value_width, correction, scratch.accumulated + (r + i) * value_width,
+                scratch.accumulated + (r + i) * value_width);
+    if (args.near_dropout > 0) {
+      dropout_for_query(dropout_of(args, rows), begin + r + i, block.begin + range.begin,
+                        range.size(), scratch.factors);
+      multiply_row(range.size(), scratch.factors, row);
+    }
+    if (final_weight != Real(0))
+      scale_row(range.size(), final_weight / scratch.total[r + i], row, row);
+  }
+  product(kNearRows, value_width, range.size(), left_rows(scratch.scores, kNearStride),
+          RowTile<const Real>{block.v + range.begin * value_width, value_width},
+          RowTile<Real>{target + r * value_width, value_width}, Into::kAdd);
+}
+
+template <typename Real>
+HWY_INLINE void write_log_sum_exp(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                                  int64_t count, const NearScratch<Real>& scratch) {
+  const hn::ScalableTag<Real> d;
+  Real* lse = args.log_sum_exp + (rows.batch * args.heads + rows.head) * args.length;
+  HWY_ALIGN Real logs[kChunk];
+  for (int64_t i = 0; i < count; i += hn::Lanes(d)) {
+    hn::Store(hn::Log(d, hn::LoadU(d, scratch.total + i)), d, logs + i);
+  }
+  for (int64_t i = 0; i < count && begin + i < args.length; ++i) {
+    lse[begin + i] = rows.live(begin + i) ? scratch.peak[i] + logs[i] : Real(0);
+  }
+}
+
+// A band of several blocks, or weights that vary by channel: softmax sums first, then weights.
+template <typename Real>
+HWY_INLINE void near_forward_in_two_steps(const SweepArgs<Real>& args, const Rows& rows,
+                                          int64_t begin, int64_t count, const Real* q_tile,
+                                          Real* out_tile, NearScratch<Real>& scratch) {
+  const int64_t value_width = padded(args.value_dim);
+  fill_row(count * value_width, Real(0), scratch.accumulated);
+  const BlockRange all = all_columns_seen(begin, count, args.left, args.right, args.length);
+  for (int64_t b = all.begin; b < all.end; b += kNearBlock) {
+    if (!scratch.holds_band) {
+      load_block(args, rows, {b, std::min(b + kNearBlock, all.end)}, b, /*transpose_values=*/false,
+                 scratch.block);
+    }
+    for (int64_t r = 0; r < count; r += kNearRows)
+      near_forward_rows(args, rows, begin, r, q_tile, Real(0), scratch.accumulated, scratch);
+  }
+  const Real* weight = args.near_weight + rows.head * args.value_dim;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!rows.live(begin + i)) continue;
+    const Real reciprocal = Real(1) / scratch.total[i];
+    Real* out = out_tile + i * value_width;
+    const Real* near = scratch.accumulated + i * value_width;
+    for (int64_t e = 0; e < args.value_dim; ++e) out[e] += weight[e] * reciprocal * near[e];
+  }
+}
+
+/// out_tile += near_weight * near, for the queries [begin, begin + count), count a multiple of 8;
+/// writes log_sum_exp. load_band has been called.
+template <typename Real>
+HWY_NOINLINE void near_forward(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                               int64_t count, const Real* q_tile, Real* out_tile,
+                               NearScratch<Real>& scratch) {
+  std::fill_n(scratch.peak, count, kNoScore<Real>);
+  std::fill_n(scratch.total, count, Real(0));
+  const Real weight = args.near_weight[rows.head * args.value_dim];
+  if (scratch.holds_band && args.uniform_weights && weight != Real(0)) {
+    for (int64_t r = 0; r < count; r += kNearRows)
+      near_forward_rows(args, rows, begin, r, q_tile, weight, out_tile, scratch);
+  } else {
+    near_forward_in_two_steps(args, rows, begin, count, q_tile, out_tile, scratch);
+  }
+  write_log_sum_exp(args, rows, begin, count, scratch);
+}
+
+}  // namespace fmmformer::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // FMMFORMER_NEAR_FORWARD_INL_H_
