@@ -121,8 +121,12 @@ def make_work(run, leaves, upstream, forward_only: bool) -> Callable[[], None]:
     return forward if forward_only else forward_backward
 
 
-def time_interleaved(works: dict[str, Callable[[], None]], seconds: float) -> dict[str, list[float]]:
-    """Round robin, so that noise hits all alike; two runs of warm-up, which also compile."""
+RUNS_PER_TURN = 3
+
+
+def time_in_turns(works: dict[str, Callable[[], None]], seconds: float) -> dict[str, list[float]]:
+    """In turns, so that noise hits all alike, each beginning with a run that does not count: caches and freed memory
+    are then a work's own. Two runs of warm-up first, which also compile."""
     for work in works.values():
         work()
         work()
@@ -130,9 +134,11 @@ def time_interleaved(works: dict[str, Callable[[], None]], seconds: float) -> di
     start = time.perf_counter()
     while time.perf_counter() - start < seconds * len(works) or len(next(iter(runs.values()))) < 5:
         for name, work in works.items():
-            begin = time.perf_counter()
             work()
-            runs[name].append((time.perf_counter() - begin) * 1e3)
+            for _ in range(RUNS_PER_TURN):
+                begin = time.perf_counter()
+                work()
+                runs[name].append((time.perf_counter() - begin) * 1e3)
     return runs
 
 
@@ -167,7 +173,7 @@ def measure(case: dict, request: dict) -> dict[str, list[float]]:
     difference = (ours(*leaves(torch.clone)) - peer(*head_first)).abs().max().item()
     if not difference < 0.1:  # the peer and the operator must be computing the same thing
         raise SystemExit(f"compiled_composite: {case['name']}: differs from fmm_attention by {difference}")
-    return time_interleaved(works, request["seconds"])
+    return time_in_turns(works, request["seconds"])
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ BenchmarkRow measure_case(const AttentionCase& attention_case, const BenchmarkOp
     peer_of_candidate.push_back(row.peers.size() - 1);
     candidates.push_back(make_work(peer->run, in_layout(tensors, peer->best_layout), options.pass));
   }
-  const std::vector<Timing> timings = time_interleaved(candidates, options.plan);
+  const std::vector<Timing> timings = time_in_turns(candidates, options.plan);
   row.ours = timings.front();
   row.peak_bytes = peak_tensor_bytes(candidates.front());
   for (size_t i = 0; i < peer_of_candidate.size(); ++i) {
@@ -82,7 +82,7 @@ std::vector<VariantRow> measure_variants(const BenchmarkOptions& options) {
       at::set_num_threads(threads);
     };
   }
-  const std::vector<Timing> timings = time_interleaved(candidates, options.plan);
+  const std::vector<Timing> timings = time_in_turns(candidates, options.plan);
   for (size_t i = 0; i < rows.size(); ++i) {
     rows[i].timing = timings[i];
     rows[i].times_plain = timings[i].median / timings.front().median;

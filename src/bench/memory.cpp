@@ -3,6 +3,7 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <malloc.h>
+#include <stdlib.h>
 
 #include <atomic>
 #include <limits>
@@ -61,6 +62,8 @@ int64_t peak_tensor_bytes(const std::function<void()>& work) {
 void keep_freed_memory() {
   mallopt(M_MMAP_MAX, 0);  // a mapping of its own would go back to the system when freed
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  setenv("MALLOC_MMAP_MAX_", "0", 1);  // the same for peers that run as a child
+  setenv("MALLOC_TRIM_THRESHOLD_", "2147483647", 1);
 }
 
 }  // namespace fmmformer::bench

@@ -11,10 +11,9 @@ namespace fmmformer::bench {
 /// Not for two threads at once.
 int64_t peak_tensor_bytes(const std::function<void()>& work);
 
-/// Lets the process keep what it frees, from here on. Otherwise a candidate with large temporaries,
-/// by giving them back to the system, makes the next one in the round fault its pages in anew: the
-/// composite then takes 150 ms instead of the 110 it takes alone (length 2048, 3 feature maps), and
-/// at length 65536 page faults are most of its time.
+/// Lets the process keep what it frees, from here on, as under an allocator that caches. Without,
+/// glibc gives large blocks back and fresh tensors cost page faults: at length 65536 these are most
+/// of the composite's time.
 void keep_freed_memory();
 
 }  // namespace fmmformer::bench

@@ -47,8 +47,8 @@ Timing summarise(std::vector<double> durations) {
           .repeats = static_cast<int>(durations.size())};
 }
 
-std::vector<Timing> time_interleaved(std::span<const std::function<void()>> candidates,
-                                     const TimingPlan& plan) {
+std::vector<Timing> time_in_turns(std::span<const std::function<void()>> candidates,
+                                  const TimingPlan& plan) {
   for (const auto& work : candidates) {
     for (double spent = seconds_of(work); spent < plan.warm_up_seconds;) spent += seconds_of(work);
   }
@@ -58,8 +58,11 @@ std::vector<Timing> time_interleaved(std::span<const std::function<void()>> cand
     for (size_t i = 0; i < candidates.size(); ++i) {
       if (!results[i].wants_more(plan)) continue;
       again = true;
-      results[i].durations.push_back(seconds_of(candidates[i]));
-      results[i].spent += results[i].durations.back();
+      seconds_of(candidates[i]);  // the others' traces go
+      for (int run = 0; run < plan.runs_per_turn && results[i].wants_more(plan); ++run) {
+        results[i].durations.push_back(seconds_of(candidates[i]));
+        results[i].spent += results[i].durations.back();
+      }
     }
   }
   std::vector<Timing> timings;

@@ -23,7 +23,8 @@ struct Timing {
 struct TimingPlan {
   double warm_up_seconds =
       0.2;  // or one run, whichever is longer: first runs fault pages in and wake threads
-  double seconds = 1.5;     // per candidate
+  double seconds = 1.5;  // per candidate
+  int runs_per_turn = 3;
   int minimum_repeats = 5;  // 2 for work so slow that these would take over 5 times `seconds`
   int maximum_repeats = 400;
 };
@@ -32,10 +33,12 @@ struct TimingPlan {
 /// empty set.
 Timing summarise(std::vector<double> durations);
 
-/// Times several pieces of work side by side: round robin, one run of each per round, so that
-/// whatever else happens on the machine hits all alike. A candidate leaves the rounds when it has
-/// its minimum of repeats and its time is spent. Results are in the order of `candidates`.
-std::vector<Timing> time_interleaved(std::span<const std::function<void()>> candidates,
-                                     const TimingPlan& plan);
+/// Times several pieces of work side by side: they take turns, so that whatever else happens on the
+/// machine hits all alike. A turn is one run that does not count and a few that do: caches and
+/// freed memory are then the candidate's own, as in a program that runs nothing else. A candidate
+/// leaves the rounds when it has its minimum of repeats and its time is spent. Results are in the
+/// order of `candidates`.
+std::vector<Timing> time_in_turns(std::span<const std::function<void()>> candidates,
+                                  const TimingPlan& plan);
 
 }  // namespace fmmformer::bench

@@ -28,7 +28,7 @@ struct AttentionBenchOptions {
   std::string python;
   bool variants = false;
   bool quick = false;
-  bool return_memory = false;
+  bool keep_memory = false;
   bool list = false;
   std::string json;
 };
@@ -62,8 +62,8 @@ void add_options(CLI::App& app, AttentionBenchOptions& options) {
       ->type_name("PATH");
   app.add_flag("--quick", options.quick, "short cases and short timings");
   app.add_flag(
-      "--return-memory", options.return_memory,
-      "let freed memory go back to the system, as glibc does: fresh tensors then cost page faults");
+      "--keep-memory", options.keep_memory,
+      "keep freed memory, as a caching allocator would: fresh tensors then cost no page faults");
   app.add_flag("--list", options.list, "show the cases that would run, and run none");
   app.add_option("--json", options.json, "write the record to this file")->type_name("FILE");
   app.footer(
@@ -163,7 +163,7 @@ int run_bench_attention(const CommandLine& line) {
   add_options(app, options);
   if (!read_options(app, line)) return kDone;
 
-  if (!options.return_memory) keep_freed_memory();
+  if (options.keep_memory) keep_freed_memory();
   if (options.threads > 0) at::set_num_threads(options.threads);
   BenchmarkOptions settings = benchmark_options(options);
   // Before anything is measured, so that a mistake in a name or a length shows at once.

@@ -95,10 +95,8 @@ std::vector<bench::PeerResult> run_compiled_peer(const std::vector<bench::Attent
           : python;
   const std::string script =
       find_file("bench/compiled_composite.py", "run from the project's folder");
-  // The child keeps its freed memory too, as bench::keep_freed_memory has it.
-  const std::string allocator = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647 ";
-  const json answer = run_child(allocator + shell_quoted(interpreter) + " " + shell_quoted(script) +
-                                " " + shell_quoted(request_for(cases, options).dump()));
+  const json answer = run_child(shell_quoted(interpreter) + " " + shell_quoted(script) + " " +
+                                shell_quoted(request_for(cases, options).dump()));
   std::vector<bench::PeerResult> results;
   for (const bench::AttentionCase& c : cases) {
     results.push_back({.name = "compiled", .why_not = "not compiled beyond length 16384"});

@@ -33,16 +33,23 @@ TEST(Statistics, CandidatesTakeTurns) {
   std::string order;
   const std::vector<std::function<void()>> candidates = {[&] { order += 'a'; },
                                                          [&] { order += 'b'; }};
-  time_interleaved(
-      candidates, {.warm_up_seconds = 0, .seconds = 1, .minimum_repeats = 3, .maximum_repeats = 3});
-  EXPECT_EQ(order, "abababab");  // the first of each is the warm-up
+  time_in_turns(candidates, {.warm_up_seconds = 0,
+                             .seconds = 1,
+                             .runs_per_turn = 2,
+                             .minimum_repeats = 3,
+                             .maximum_repeats = 3});
+  // The warm-up, then turns of one run that does not count and at most two that do.
+  EXPECT_EQ(order,
+            "ab"
+            "aaabbb"
+            "aabb");
 }
 
 TEST(Statistics, ASlowCandidateGetsFewerRepeatsThanAFastOne) {
   const std::vector<std::function<void()>> candidates = {
       [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); },
       [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }};
-  const std::vector<Timing> timings = time_interleaved(
+  const std::vector<Timing> timings = time_in_turns(
       candidates,
       {.warm_up_seconds = 0, .seconds = 0.05, .minimum_repeats = 2, .maximum_repeats = 100});
   EXPECT_LE(timings[0].repeats, 4);

@@ -235,6 +235,12 @@ template <typename Real>
 HWY_NOINLINE void store_rows(Element element, Real* tile, const Rows& rows, int64_t begin,
                              int64_t end, int64_t dim, const View& view) {
   const int64_t stride = padded(dim);
+  if (rows.mask == nullptr && dim == stride && element == native_element<Real>()) {
+    Real* to = static_cast<Real*>(view.data) + row_offset(view, rows, begin);
+    for (int64_t row = begin; row < end; ++row, to += view.row_stride, tile += stride)
+      copy_row(tile, stride, to);
+    return;
+  }
   for (int64_t row = begin; row < end; ++row, tile += stride) {
     if (!rows.live(row)) zero_row(tile, 0, dim);
     store_row(element, tile, dim, view.data, row_offset(view, rows, row));
