@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a task hands to the trainer: examples in plain memory, so that tasks need no torch and a
+// data thread can fill it while the model runs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace fmmformer {
+
+/// `size` examples of `length` tokens each, padding included; all arrays are row-major. int64 is
+/// what torch's embedding and losses take, so nothing is converted on the way to the device.
+struct Batch {
+  int64_t size = 0;
+  int64_t length = 0;
+
+  std::vector<int64_t> tokens;      // [size, length]
+  std::vector<uint8_t> token_mask;  // [size, length], 1 = a real token; empty: all are
+
+  // Pair tasks: the second document, of the same length.
+  std::vector<int64_t> other_tokens;
+  std::vector<uint8_t> other_token_mask;
+
+  std::vector<int64_t> targets;      // [size]: classes; or [size, length]: the tokens to predict
+  std::vector<uint8_t> target_mask;  // like targets, 1 = counts in loss and metric; empty: all do
+
+  bool has_token_mask() const { return !token_mask.empty(); }
+  bool is_pair() const { return !other_tokens.empty(); }
+  bool predicts_tokens() const { return targets.size() != static_cast<size_t>(size); }
+};
+
+}  // namespace fmmformer
