@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A task: where examples come from. Every batch is a pure function of (seed, split, index), so that
+// neither order, nor resuming, nor the number of data threads can change what a model sees.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fmmformer/core/batch.h"
+#include "tasks/config.h"
+
+namespace fmmformer::tasks {
+
+enum class Split { kTrain, kValid, kTest };
+
+/// Which batch: number `index` of the `round`-th pass over a split for evaluation. Tasks that
+/// generate their examples draw fresh ones every round; data sets give the same ones again.
+struct BatchRequest {
+  Split split = Split::kTrain;
+  int64_t round = 0;
+  int64_t index = 0;
+  int64_t size = 1;
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  /// Safe to call from several threads at once.
+  virtual Batch batch(const BatchRequest& request) const = 0;
+
+  /// Examples of one pass over a split; 0: as many as one asks for.
+  virtual int64_t examples(Split split) const = 0;
+
+  virtual int64_t vocabulary() const = 0;  // tokens are 0 .. vocabulary - 1
+  virtual int64_t classes() const = 0;     // 0: the model predicts tokens
+  virtual int64_t length() const = 0;      // of every example, padding included
+  virtual bool is_pair() const { return false; }
+
+  /// A token for the eyes of a person.
+  virtual std::string token_text(int64_t token) const { return std::to_string(token); }
+};
+
+/// The task that a config names. Throws ConfigError or std::invalid_argument for one that does not
+/// make sense.
+std::unique_ptr<Task> make_task(const TaskConfig& config, uint64_t seed);
+
+}  // namespace fmmformer::tasks
