@@ -45,13 +45,18 @@ double measure_product_rate() {
   return 2.0 * kSize * kSize * kSize / best;
 }
 
-Machine describe_machine() {
+Machine look_at_machine() {
   return {.cpu = cpu_model(),
           .cores = static_cast<int>(std::thread::hardware_concurrency()),
           .threads = at::get_num_threads(),
           .instruction_set = std::string(active_instruction_set()),
-          .torch_version = TORCH_VERSION,
-          .product_rate = measure_product_rate()};
+          .torch_version = TORCH_VERSION};
+}
+
+Machine describe_machine() {
+  Machine machine = look_at_machine();
+  machine.product_rate = measure_product_rate();
+  return machine;
 }
 
 double busy_threads_elsewhere() {

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/compiled_peer.h"
 #include "cli/lengths.h"
+#include "cli/scaling_command.h"
 #include "fmmformer/core/atomic_file.h"
 
 namespace fmmformer::cli {
@@ -189,6 +190,7 @@ int run_bench_attention(const CommandLine& line) {
 constexpr Command kSubjects[] = {
     {"attention", run_bench_attention,
      "fmm_attention beside softmax, a torch composite and a dense near field"},
+    {"scaling", run_bench_scaling, "time and memory against length: softmax, linear, FMM"},
 };
 constexpr CommandTable kTable = {"Times our operators against their peers.", kSubjects,
                                  "fmmformer bench attention --quick"};

@@ -6,6 +6,13 @@
 
 namespace fmmformer::cli {
 
+int run_train(const CommandLine& line);
+int run_eval(const CommandLine& line);
+int run_predict(const CommandLine& line);
+int run_report(const CommandLine& line);
+int run_presets(const CommandLine& line);
+int run_config(const CommandLine& line);
+int run_demo(const CommandLine& line);
 int run_verify(const CommandLine& line);
 int run_bench(const CommandLine& line);
 

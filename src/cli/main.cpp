@@ -11,12 +11,19 @@ namespace {
 
 // The whole dispatch is this table, and it is the --help text.
 constexpr Command kCommands[] = {
+    {"train", run_train, "fit the model that a config describes"},
+    {"eval", run_eval, "score a trained model on a split of its task"},
+    {"predict", run_predict, "apply a trained model to tokens of your own"},
+    {"report", run_report, "render runs as one HTML page"},
+    {"presets", run_presets, "list the experiments that ship, and what they reproduce"},
+    {"config", run_config, "print a config as the trainer would use it"},
+    {"demo", run_demo, "three small models, a scaling plot, a report: a few minutes"},
     {"verify", run_verify, "hold every kernel on this machine against the double reference"},
     {"bench", run_bench, "time attention against its peers"},
 };
 constexpr CommandTable kTable = {
     "FMMformer: near-field and far-field attention in linear time. (--version says which)",
-    kCommands, "fmmformer verify --quick"};
+    kCommands, "fmmformer train copy/fmm1_band10_128 --set train.steps=300 --out runs/first"};
 
 int run(const CommandLine& line) {
   if (!line.arguments.empty() && line.arguments.front() == "--version") {

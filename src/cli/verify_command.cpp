@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Parallel.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -9,6 +8,7 @@
 
 #include "bench/verification.h"
 #include "cli/commands.h"
+#include "cli/live_line.h"
 #include "cli/version.h"
 #include "fmmformer/attention/cpu_info.h"
 #include "fmmformer/core/atomic_file.h"
@@ -55,18 +55,6 @@ void print_list(const std::vector<AttentionCase>& cases) {
     std::printf("%-40s %-32s%s\n", one.name.c_str(), shape_text(one).c_str(), types.c_str());
   }
 }
-
-/// The case that is running, on one line that the result then overwrites; nothing in a pipe.
-class LiveLine {
- public:
-  void show(const std::string& text) const {
-    if (on_terminal_) std::fprintf(stderr, "\r\033[K%s", text.c_str());
-  }
-  void clear() const { show(""); }
-
- private:
-  bool on_terminal_ = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
-};
 
 void print_report(const CaseReport& report) {
   const Check& worst = report.worst();

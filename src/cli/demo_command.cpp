@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// `demo`: the paper's idea at work in a few minutes of a CPU.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/device_options.h"
+#include "cli/presets.h"
+#include "cli/run_identity.h"
+#include "cli/scaling_command.h"
+#include "cli/train_progress.h"
+#include "fmmformer/core/atomic_file.h"
+#include "report/write_report.h"
+#include "train/trainer.h"
+
+namespace fmmformer::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct DemoOptions {
+  std::string out = "runs/demo";
+  int64_t seed = 1;
+  int64_t steps = 0;
+  DeviceOptions device;
+};
+
+constexpr const char* kModels[] = {"softmax", "linear", "fmm"};
+constexpr const char* kMarker = "demo.txt";  // what tells a folder of ours from one of the user's
+
+// An earlier demo makes room; anything else stays.
+void prepare_folder(const fs::path& folder) {
+  if (fs::exists(folder) && !fs::is_empty(folder)) {
+    if (!fs::exists(folder / kMarker)) {
+      throw UsageError("'" + folder.string() +
+                       "' is not empty and not of an earlier demo; choose another with --out");
+    }
+    fs::remove_all(folder);
+  }
+  fs::create_directories(folder);
+  write_file_atomically(folder / kMarker, "made by fmmformer demo; the next one replaces it\n");
+}
+
+train::RunOutcome train_one(const std::string& model, const DemoOptions& options,
+                            const train::TrainerOptions& settings) {
+  std::vector<std::string> overrides = {"train.seed=" + std::to_string(options.seed)};
+  if (options.steps > 0) overrides.push_back("train.steps=" + std::to_string(options.steps));
+  const train::ExperimentConfig experiment =
+      train::load_experiment(find_config("demo/" + model), overrides);
+  std::printf("\n%s\n", experiment.about.c_str());
+  const auto listener = make_progress(ProgressStyle::kAuto);
+  return train::start_run(experiment, fs::path(options.out) / model, settings, *listener);
+}
+
+const Json& series_of(const Json& record, const std::string& attention) {
+  for (const Json& series : record.at("series")) {
+    if (series.at("attention") == attention) return series;
+  }
+  throw std::logic_error("the scaling record has no series of " + attention);
+}
+
+// How many times as long softmax takes at the longest length that it was measured at.
+std::pair<int64_t, double> advantage(const Json& scaling) {
+  const Json &softmax = series_of(scaling, "softmax"), &fmm = series_of(scaling, "fmm");
+  std::pair<int64_t, double> best{0, 0};
+  for (size_t i = 0; i < softmax.at("points").size(); ++i) {
+    const Json &slow = softmax.at("points")[i], &fast = fmm.at("points")[i];
+    if (slow.contains("failure") || fast.contains("failure")) continue;
+    best = {slow.at("length"), slow.at("seconds").get<double>() / fast.at("seconds").get<double>()};
+  }
+  return best;
+}
+
+}  // namespace
+
+int run_demo(const CommandLine& line) {
+  DemoOptions options;
+  CLI::App app(
+      "Trains softmax, linear and FMM attention on a small copy task, times them against length, "
+      "and writes one\nHTML page about it. A few minutes on two cores.");
+  app.add_option("--out", options.out, "folder for the runs and the page (default: runs/demo)")
+      ->type_name("FOLDER");
+  app.add_option("--seed", options.seed, "of all three models (default 1)")->type_name("N");
+  app.add_option("--steps", options.steps, "instead of the configs' number")->type_name("N");
+  add_device_options(app, options.device);
+  app.footer("Example:\n  fmmformer demo --out runs/demo");
+  if (!read_options(app, line)) return kDone;
+
+  const c10::Device device = use_device(options.device);
+  prepare_folder(options.out);
+  const train::TrainerOptions settings{.device = device,
+                                       .identity = run_identity(device, line.command)};
+  std::vector<train::RunOutcome> outcomes;
+  for (const char* model : kModels) {
+    outcomes.push_back(train_one(model, options, settings));
+    if (outcomes.back().status == train::RunStatus::kFinished) continue;
+    std::fprintf(stderr, "fmmformer demo: stopped. %s\n", outcomes.back().message.c_str());
+    return kFailed;
+  }
+  std::printf("\nTime and memory of one attention layer against length\n");
+  ScalingRequest request{.command = line.command};
+  request.plan.lengths = {512, 1024, 2048, 4096, 8192};
+  request.plan.longest_run = 6;
+  request.plan.timing = {.warm_up_seconds = 0.1, .seconds = 0.5};
+  const Json scaling = measure_scaling_record(request);
+  const fs::path folder = options.out, page = folder / "report.html";
+  write_file_atomically(folder / "scaling.json", scaling.dump(2) + "\n");
+  std::vector<fs::path> records = {folder / "scaling.json"};
+  for (const char* model : kModels) records.push_back(folder / model);
+  report::write_report(records, page,
+                       {.title = "FMMformer demo: copying with near and far field",
+                        .written = utc_now()});
+  const auto [length, times] = advantage(scaling);
+  std::printf(
+      "\n1. Copy task, accuracy after the same steps: FMM %.1f %%, softmax %.1f %%, linear %.1f %%\n"
+      "2. At length %ld softmax attention takes %.1f times as long as FMM (3 kernels + band 30)\n"
+      "3. Training time: FMM %s, softmax %s, linear %s\n"
+      "The page: %s\n",
+      outcomes[2].best_metric, outcomes[0].best_metric, outcomes[1].best_metric, length, times,
+      duration_text(outcomes[2].seconds).c_str(), duration_text(outcomes[0].seconds).c_str(),
+      duration_text(outcomes[1].seconds).c_str(), page.c_str());
+  return kDone;
+}
+
+}  // namespace fmmformer::cli

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The experiments that ship with the project: TOML files under configs/.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace fmmformer::cli {
+
+/// configs/ in the current folder, else beside the program's build folder. Throws UsageError when
+/// there is none.
+std::filesystem::path configs_folder();
+
+/// "copy/softmax_128", .. sorted.
+std::vector<std::string> preset_names();
+
+/// A path to a TOML file as it is, or the file of a preset's name. Throws UsageError that names the
+/// nearest preset.
+std::filesystem::path find_config(const std::string& path_or_preset);
+
+}  // namespace fmmformer::cli

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include "train/run_recorder.h"
+
+namespace fmmformer::cli {
+
+/// This machine, this program, now: for the record of a run.
+train::RunIdentity run_identity(const c10::Device& device, const std::string& command);
+
+/// "2026-11-15T18:00:00Z".
+std::string utc_now();
+
+}  // namespace fmmformer::cli

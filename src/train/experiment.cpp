@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/experiment.h"
+
+#include <memory>
+
+namespace fmmformer::train {
+namespace {
+
+// Where the user wrote a key, for errors about parts that do not fit each other.
+std::string where_is(const ConfigValue& root, std::string_view path) {
+  const ConfigValue* value = &root;
+  std::string where;
+  for (size_t begin = 0; value != nullptr && begin <= path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    value = value->is_table() ? value->find(path.substr(begin, end - begin)) : nullptr;
+    if (value != nullptr && !value->where.empty()) where = value->where;
+    begin = end + 1;
+  }
+  return (where.empty() ? "" : where + ": ") + std::string(path);
+}
+
+bool is_given(const ConfigValue& root, std::string_view table, std::string_view key) {
+  const ConfigValue* found = root.find(table);
+  return found != nullptr && found->is_table() && found->find(key) != nullptr;
+}
+
+// A newer file may have keys and values that this program has never heard of: say that, rather than
+// complain about the first of them.
+void check_format(const ConfigValue& root) {
+  const ConfigValue* format = root.find("format");
+  if (format == nullptr) return;
+  const auto* number = std::get_if<int64_t>(&format->data);
+  if (number != nullptr && *number > kConfigFormat) {
+    throw ConfigError(where_is(root, "format") + " is " + std::to_string(*number) +
+                      ": written by a newer fmmformer, this one knows formats up to " +
+                      std::to_string(kConfigFormat) + "; update the program");
+  }
+}
+
+void fit_model_to_task(const ConfigValue& root, const tasks::Task& task, ModelConfig& model) {
+  const auto at_least = [&](std::string_view key, int64_t& value, int64_t needed) {
+    if (!is_given(root, "model", key)) value = needed;
+    if (value >= needed) return;
+    throw ConfigError(where_is(root, "model." + std::string(key)) + " is " + std::to_string(value) +
+                      ", the task needs at least " + std::to_string(needed) +
+                      "; leave it out to have it follow from the task");
+  };
+  at_least("vocabulary", model.vocabulary, task.vocabulary());
+  at_least("max_length", model.max_length, task.length());
+  if (task.classes() > 0) at_least("classes", model.classes, task.classes());
+  const ModelKind wanted = task.classes() == 0 ? ModelKind::kLanguageModel
+                           : task.is_pair()    ? ModelKind::kPairClassifier
+                                               : ModelKind::kSequenceClassifier;
+  if (!is_given(root, "model", "kind")) model.kind = wanted;
+  if (model.kind != wanted) {
+    throw ConfigError(where_is(root, "model.kind") + " is " + std::string(enum_name(model.kind)) +
+                      ", the task is for a " + std::string(enum_name(wanted)));
+  }
+}
+
+void check_experiment(const ConfigValue& root, const ExperimentConfig& experiment) {
+  const TrainConfig& train = experiment.train;
+  if (train.batch_size % train.accumulate != 0) {
+    throw ConfigError(where_is(root, "train.accumulate") + " is " +
+                      std::to_string(train.accumulate) + ", it must divide train.batch_size, " +
+                      std::to_string(train.batch_size));
+  }
+  if (experiment.model.kind == ModelKind::kLanguageModel && !experiment.model.attention.causal) {
+    throw ConfigError(where_is(root, "model.attention.causal") +
+                      " is false: a model that predicts the next token would see it; set it to "
+                      "true");
+  }
+  try {
+    check_schedule(experiment.schedule, train.steps);
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(where_is(root, "schedule") + ": " + error.what());
+  }
+  try {
+    const AttentionConfig& attention = experiment.model.attention;
+    if (attention.kind == AttentionKind::kFmm) {
+      blend_rule(attention.blend, {.near = attention.bandwidth > 0,
+                                   .kernels = std::ssize(attention.feature_maps)});
+    }
+    experiment.model.width_of_head();
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(where_is(root, "model") + ": " + error.what());
+  }
+}
+
+ExperimentConfig resolve(ConfigValue root, const std::vector<std::string>& overrides) {
+  for (const std::string& assignment : overrides) apply_override(root, assignment);
+  check_format(root);
+  ExperimentConfig experiment;
+  read_config(root, experiment);
+  const auto task = tasks::make_task(experiment.task, 0);
+  fit_model_to_task(root, *task, experiment.model);
+  check_experiment(root, experiment);
+  return experiment;
+}
+
+}  // namespace
+
+ExperimentConfig load_experiment(const std::filesystem::path& path,
+                                 const std::vector<std::string>& overrides) {
+  ExperimentConfig experiment = resolve(read_toml_file(path), overrides);
+  if (experiment.name.empty()) experiment.name = path.stem().string();
+  return experiment;
+}
+
+ExperimentConfig parse_experiment(std::string_view text, std::string_view source,
+                                  const std::vector<std::string>& overrides) {
+  return resolve(parse_toml(text, source), overrides);
+}
+
+std::string experiment_toml(const ExperimentConfig& experiment) {
+  return to_toml(config_value(experiment));
+}
+
+}  // namespace fmmformer::train

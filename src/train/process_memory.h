@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace fmmformer::train {
+
+/// The most memory so far: of this process (CPU), or of torch's allocator (GPU).
+int64_t peak_bytes(const c10::Device& device);
+
+}  // namespace fmmformer::train

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run_recorder.h"
+
+#include <cmath>
+
+#include "fmmformer/core/random.h"
+
+namespace fmmformer::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kRecordVersion = 1;
+
+// What reports call the attention of a model.
+std::string attention_text(const AttentionConfig& attention) {
+  if (attention.kind == AttentionKind::kSoftmax) return "softmax";
+  if (attention.feature_maps.empty()) return "band";
+  return attention.bandwidth > 0 ? "fmm" : "linear";
+}
+
+// The same experiment with another seed: reports show its runs together. Names alone may lie, when
+// --set changed something.
+std::string group_of(ExperimentConfig experiment) {
+  experiment.train.seed = 0;
+  return experiment.name + " #" + std::to_string(name_hash(experiment_toml(experiment)) % 10'000);
+}
+
+Json record_of(const ExperimentConfig& experiment, const Metric& metric,
+               const RunIdentity& identity) {
+  const std::string task(enum_name(experiment.task.name));
+  return {{"format", "fmmformer-record"},
+          {"version", kRecordVersion},
+          {"kind", "training"},
+          {"name", experiment.name},
+          {"group", group_of(experiment)},
+          {"seed", experiment.train.seed},
+          {"task", task + " " + std::to_string(experiment.model.max_length)},
+          {"attention", attention_text(experiment.model.attention)},
+          {"about", experiment.about},
+          {"reproduces", experiment.reproduces},
+          {"status", "running"},
+          {"message", ""},
+          {"created", identity.created},
+          {"commit", identity.commit},
+          {"command", identity.command},
+          {"machine", identity.machine},
+          {"versions", identity.versions},
+          {"config", Json::parse(to_json(config_value(experiment)))},
+          {"metric", {{"name", metric.name}, {"higher_is_better", metric.higher_is_better}}},
+          {"curves", {{"train", Json::array()}, {"valid", Json::array()}}}};
+}
+
+Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+}  // namespace
+
+RunRecorder::RunRecorder(const RunFolder& folder, const ExperimentConfig& experiment,
+                         const Metric& metric, const RunIdentity& identity,
+                         std::optional<int64_t> resume_step)
+    : folder_(folder),
+      metric_(metric),
+      log_(folder.metrics(), resume_step),
+      events_(folder.events(), resume_step),
+      record_(record_of(experiment, metric, identity)) {
+  for (const Json& line : read_run_log(folder.metrics())) {
+    const auto number = [&](std::string_view key) {
+      const auto found = line.find(key);
+      return found == line.end() || found->is_null() ? std::nan("") : found->get<double>();
+    };
+    add_to_curve(line.value("split", "train"), line.value("step", int64_t{0}), number("loss"),
+                 number(metric.name));
+  }
+}
+
+void RunRecorder::add_to_curve(std::string_view split, int64_t step, double loss, double metric) {
+  record_["curves"][std::string(split)].push_back(
+      {{"step", step}, {"loss", finite_or_null(loss)}, {"metric", finite_or_null(metric)}});
+}
+
+void RunRecorder::add(const MetricReport& report) {
+  Json line = {{"step", report.step},
+               {"split", report.split},
+               {"loss", report.loss},
+               {std::string(metric_.name), report.metric}};
+  if (report.split == "train") line["learning_rate"] = report.learning_rate;
+  line["tokens_per_second"] = report.tokens_per_second;
+  log_.append(line);
+  const std::string prefix = std::string(report.split) + "/";
+  events_.scalar(prefix + "loss", report.step, report.loss);
+  events_.scalar(prefix + std::string(metric_.name), report.step, report.metric);
+  if (report.split == "train")
+    events_.scalar("learning_rate", report.step, report.learning_rate);
+  add_to_curve(report.split, report.step, report.loss, report.metric);
+}
+
+void RunRecorder::set(std::string_view member, Json value) {
+  record_[std::string(member)] = std::move(value);
+}
+
+void RunRecorder::write(std::string_view status, std::string_view message) {
+  record_["status"] = status;
+  record_["message"] = message;
+  folder_.write_record(record_);
+}
+
+}  // namespace fmmformer::train

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/scoring.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/zeros.h>
+
+#include <stdexcept>
+
+namespace fmmformer::train {
+
+Score& Score::operator+=(const Score& other) {
+  loss += other.loss, correct += other.correct, count += other.count;
+  return *this;
+}
+
+ScoreTensors score_batch(const Model& model, const BatchTensors& batch, const Pass& pass) {
+  at::Tensor logits;
+  at::Tensor losses = model.losses(batch.inputs, batch.targets, pass, &logits).to(at::kFloat);
+  if (batch.weights.defined()) losses = losses * batch.weights;
+  ScoreTensors score{.loss_sum = losses.sum()};
+  if (!logits.defined()) {
+    score.correct = at::zeros({}, losses.options());
+    return score;
+  }
+  at::NoGradGuard no_gradient;
+  at::Tensor right = (logits.argmax(-1) == batch.targets).to(at::kFloat);
+  score.correct = (batch.weights.defined() ? right * batch.weights : right).sum();
+  return score;
+}
+
+int64_t evaluation_batches(const tasks::Task& task, const EvaluationPlan& plan) {
+  const int64_t examples = task.examples(plan.split);
+  if (examples == 0 && plan.batches == 0) {
+    throw std::invalid_argument(
+        "evaluate: this task makes examples without end; set train.evaluation_batches to how many "
+        "batches an evaluation has");
+  }
+  const int64_t whole = (examples + plan.batch_size - 1) / plan.batch_size;
+  if (examples == 0) return plan.batches;
+  return plan.batches == 0 ? whole : std::min(plan.batches, whole);
+}
+
+Score evaluate(const Model& model, const tasks::Task& task, const EvaluationPlan& plan,
+               const at::Device& device, const EvaluationProgress& progress) {
+  at::NoGradGuard no_gradient;
+  Score total;
+  const int64_t batches = evaluation_batches(task, plan);
+  for (int64_t index = 0; index < batches; ++index) {
+    const BatchTensors batch = to_tensors(
+        task.batch(
+            {.split = plan.split, .round = plan.round, .index = index, .size = plan.batch_size}),
+        device);
+    const ScoreTensors score = score_batch(model, batch, Pass{});
+    total += {.loss = score.loss_sum.item<double>(),
+              .correct = score.correct.item<double>(),
+              .count = static_cast<double>(batch.counted)};
+    if (progress && !progress(index + 1, batches)) break;
+  }
+  return total;
+}
+
+}  // namespace fmmformer::train

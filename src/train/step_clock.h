@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the time of training steps goes.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+namespace fmmformer::train {
+
+enum class StepPart { kData, kForward, kBackward, kUpdate, kLog };
+inline constexpr std::array<std::string_view, 5> kStepPartNames = {"data", "forward", "backward",
+                                                                   "update", "log"};
+
+/// Wall-clock time by part. On a GPU the parts are those of the thread that feeds it.
+class StepClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Everything from here to the next call belongs to `part`.
+  void begin(StepPart part) {
+    end();
+    current_ = static_cast<int>(part);
+    since_ = Clock::now();
+  }
+  /// What follows belongs to no part: evaluation, checkpoints.
+  void end() {
+    if (current_ < 0) return;
+    seconds_[static_cast<size_t>(current_)] += seconds_since(since_);
+    current_ = -1;
+  }
+  void count_step(int64_t tokens) { ++steps_, tokens_ += tokens; }
+
+  double seconds(StepPart part) const { return seconds_[static_cast<size_t>(part)]; }
+  double total() const {
+    double sum = 0;
+    for (const double one : seconds_) sum += one;
+    return sum;
+  }
+  int64_t steps() const { return steps_; }
+  double seconds_per_step() const { return steps_ > 0 ? total() / static_cast<double>(steps_) : 0; }
+  double tokens_per_second() const {
+    return total() > 0 ? static_cast<double>(tokens_) / total() : 0;
+  }
+
+ private:
+  static double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  std::array<double, 5> seconds_{};
+  int current_ = -1;
+  Clock::time_point since_;
+  int64_t steps_ = 0, tokens_ = 0;
+};
+
+}  // namespace fmmformer::train

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "train/training_session.h"
+
+namespace fmmformer::train {
+namespace {
+
+// What may change when a run goes on: how long and how it is kept, not what it computes.
+constexpr std::array<std::string_view, 4> kMayChange = {
+    "train.steps=", "train.checkpoint_every=", "train.keep_checkpoints=",
+    "train.prefetch_threads="};
+
+void check_overrides(const std::vector<std::string>& overrides) {
+  for (const std::string& assignment : overrides) {
+    const bool allowed = std::ranges::any_of(
+        kMayChange, [&](std::string_view start) { return assignment.starts_with(start); });
+    if (allowed) continue;
+    throw ConfigError("--set " + assignment +
+                      ": a run that goes on keeps its config; allowed are train.steps, "
+                      "train.checkpoint_every, train.keep_checkpoints and train.prefetch_threads. "
+                      "For anything else begin a new run (--init-from takes over the weights)");
+  }
+}
+
+}  // namespace
+
+RunOutcome start_run(const ExperimentConfig& experiment, const std::filesystem::path& folder,
+                     const TrainerOptions& options, TrainListener& listener) {
+  return TrainingSession(experiment, RunFolder::create(folder), options, listener,
+                         /*resumed=*/false)
+      .run();
+}
+
+RunOutcome resume_run(const std::filesystem::path& folder,
+                      const std::vector<std::string>& overrides, const TrainerOptions& options,
+                      TrainListener& listener) {
+  check_overrides(overrides);
+  RunFolder held = RunFolder::resume(folder);
+  const ExperimentConfig experiment = load_experiment(held.config(), overrides);
+  return TrainingSession(experiment, std::move(held), options, listener, /*resumed=*/true).run();
+}
+
+}  // namespace fmmformer::train

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop. A run is a function of its experiment (seed included): batches, dropout and
+// schedule follow from the step's number, so a run that was cut anywhere and resumed from its last
+// checkpoint ends with the bits of one that was not, on the same machine.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "train/experiment.h"
+#include "train/progress.h"
+#include "train/run_recorder.h"
+
+namespace fmmformer::train {
+
+struct TrainerOptions {
+  c10::Device device = c10::Device(c10::kCPU);
+  RunIdentity identity;
+  std::filesystem::path init_from;  // weights to begin with: a run folder or a safetensors file
+};
+
+enum class RunStatus { kFinished, kInterrupted, kFailed };
+
+struct RunOutcome {
+  RunStatus status = RunStatus::kFinished;
+  std::string message;  // why it failed; empty otherwise
+  int64_t step = 0;
+  double best_metric = 0;
+  int64_t best_step = 0;
+  double seconds = 0;
+};
+
+/// Trains from the beginning, into a new folder. Throws std::runtime_error or ConfigError when the
+/// run cannot begin or cannot be written; what is on disk then stays as it was last saved. A loss
+/// that is no longer finite is an outcome (kFailed), not an exception.
+RunOutcome start_run(const ExperimentConfig& experiment, const std::filesystem::path& folder,
+                     const TrainerOptions& options, TrainListener& listener);
+
+/// Goes on from the newest good checkpoint of a run, or from the beginning when there is none yet.
+/// `overrides` may only lengthen the run (train.steps) or change how it is watched (train.log_every
+/// stays: the log would not match).
+RunOutcome resume_run(const std::filesystem::path& folder,
+                      const std::vector<std::string>& overrides, const TrainerOptions& options,
+                      TrainListener& listener);
+
+}  // namespace fmmformer::train

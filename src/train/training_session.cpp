@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/training_session.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "fmmformer/core/random.h"
+#include "train/batch_tensors.h"
+#include "train/model_files.h"
+#include "train/model_pictures.h"
+#include "train/process_memory.h"
+#include "train/scoring.h"
+#include "train/tensor_file.h"
+
+namespace fmmformer::train {
+namespace {
+
+Metric metric_for(const ModelConfig& model) {
+  if (model.kind == ModelKind::kLanguageModel && model.output == Output::kAdaptiveSoftmax) {
+    return {.name = "perplexity", .unit = "", .higher_is_better = false};
+  }
+  return {};
+}
+
+int64_t counted_in(const Batch& batch) {
+  if (batch.target_mask.empty()) return std::ssize(batch.targets);
+  return std::ranges::count(batch.target_mask, 1);
+}
+
+}  // namespace
+
+TrainingSession::TrainingSession(ExperimentConfig experiment, RunFolder folder,
+                                 const TrainerOptions& options, TrainListener& listener,
+                                 bool resumed)
+    : experiment_(std::move(experiment)),
+      folder_(std::move(folder)),
+      device_(options.device),
+      listener_(listener),
+      checkpoints_(folder_.checkpoints(), StoreAccess::kWrite,
+                   experiment_.train.keep_checkpoints),
+      metric_(metric_for(experiment_.model)) {
+  const auto seed = static_cast<uint64_t>(experiment_.train.seed);
+  task_ = tasks::make_task(experiment_.task, derive_seed(seed, "task"));
+  model_ = make_model(experiment_.model, derive_seed(seed, "model"));
+  if (!options.init_from.empty()) load_weights(options.init_from, *model_);
+  place_model(*model_, device_, experiment_.train.precision);
+  parameters_ = parameters_of(*model_);
+  optimizer_.emplace(parameters_, experiment_.optimizer);
+  state_.device = device_.str();
+  if (resumed) restore();
+  seconds_before_ = state_.seconds;
+  recorder_.emplace(folder_, experiment_, metric_, options.identity,
+                    resumed ? std::optional(state_.step) : std::nullopt);
+  recorder_->set("parameters", model_->parameter_count());
+  folder_.write_config(experiment_toml(experiment_));
+  recorder_->write("running", "");
+  batches_.emplace([this](int64_t step) { return batches_of(step); },
+                   PrefetchOptions{.threads = experiment_.train.prefetch_threads,
+                                   .first = state_.step,
+                                   .end = experiment_.train.steps});
+}
+
+void TrainingSession::restore() {
+  const GoodCheckpoint good = checkpoints_.latest_good();
+  for (const SkippedCheckpoint& skipped : good.skipped) {
+    listener_.noticed("checkpoint of step " + std::to_string(skipped.step) +
+                      " is damaged and left out: " + skipped.reason);
+  }
+  if (!good.step) {
+    listener_.noticed("no checkpoint yet: the run begins at step 0");
+    return;
+  }
+  const LoadedCheckpoint checkpoint = checkpoints_.load(*good.step);
+  state_ = RunState::from_json(checkpoint.state);
+  copy_tensors(tensors_of(checkpoint.model), parameters_, "the checkpoint's model");
+  optimizer_->load_state(tensors_of(checkpoint.optimizer));
+  checkpoints_.discard_after(*good.step);
+  saved_step_ = *good.step;
+  if (state_.device != device_.str()) {
+    listener_.noticed("the run was made on " + state_.device + " and goes on on " + device_.str() +
+                      ": results will not be the same bits");
+    state_.device = device_.str();
+  }
+}
+
+TrainingSession::StepBatches TrainingSession::batches_of(int64_t step) const {
+  const TrainConfig& train = experiment_.train;
+  StepBatches parts;
+  for (int64_t part = 0; part < train.accumulate; ++part) {
+    parts.push_back(task_->batch({.split = tasks::Split::kTrain,
+                                  .index = step * train.accumulate + part,
+                                  .size = train.batch_size / train.accumulate}));
+  }
+  return parts;
+}
+
+void TrainingSession::train_step() {
+  clock_.begin(StepPart::kData);
+  const StepBatches parts = batches_->next();
+  double counted = 0;
+  for (const Batch& part : parts) counted += static_cast<double>(counted_in(part));
+  const auto run_seed = static_cast<uint64_t>(experiment_.train.seed);
+  PendingStep done{.step = state_.step, .counted = counted};
+  int64_t tokens = 0;
+  optimizer_->zero_grad();
+  for (size_t part = 0; part < parts.size(); ++part) {
+    clock_.begin(StepPart::kData);
+    const BatchTensors batch = to_tensors(parts[part], device_);
+    clock_.begin(StepPart::kForward);
+    // Parts of one step must not share their dropout.
+    const int64_t pass_number =
+        state_.step * experiment_.train.accumulate + static_cast<int64_t>(part);
+    const Pass pass{.training = true, .dropout_seed = dropout_seed(run_seed, pass_number, device_)};
+    const ScoreTensors score = score_batch(*model_, batch, pass);
+    clock_.begin(StepPart::kBackward);
+    (score.loss_sum / std::max(counted, 1.0)).backward();
+    const at::Tensor loss_sum = score.loss_sum.detach();
+    done.loss_sum = part == 0 ? loss_sum : done.loss_sum + loss_sum;
+    done.correct = part == 0 ? score.correct : done.correct + score.correct;
+    tokens += batch.tokens;
+  }
+  clock_.begin(StepPart::kUpdate);
+  const ScheduledUpdate update =
+      scheduled_update(experiment_.schedule, state_.step, experiment_.train.steps);
+  if (experiment_.optimizer.clip_global > 0)
+    optimizer_->global_clip(experiment_.optimizer.clip_global);
+  optimizer_->step(update.learning_rate, update.beta1);
+  learning_rate_ = update.learning_rate;
+  ++state_.step;
+  clock_.begin(StepPart::kLog);
+  clock_.count_step(tokens);
+  pending_.push_back(std::move(done));
+}
+
+bool TrainingSession::collect_losses() {
+  for (const PendingStep& one : pending_) {
+    const double loss = one.loss_sum.item<double>();
+    if (!std::isfinite(loss)) {
+      fail(one.step + 1);
+      return false;
+    }
+    state_.window +=
+        {.loss = loss, .correct = one.correct.item<double>(), .count = one.counted};
+    last_loss_ = loss / std::max(one.counted, 1.0);
+  }
+  pending_.clear();
+  return true;
+}
+
+void TrainingSession::fail(int64_t step) {
+  problem_ = "the loss of step " + std::to_string(step) + " is not finite";
+  const std::string bad = first_tensor_not_finite(parameters_);
+  problem_ += bad.empty() ? "; weights and gradients still are, so it arose in that pass itself"
+                          : "; first bad tensor: " + bad;
+  const std::optional<int64_t> good = checkpoints_.latest();
+  problem_ += good ? "; the checkpoint of step " + std::to_string(*good) + " is kept"
+                   : "; there is no checkpoint yet";
+  problem_ += ". A lower schedule.learning_rate or optimizer.clip_global may help";
+}
+
+bool TrainingSession::weights_are_finite() {
+  at::NoGradGuard no_gradient;
+  for (const auto& [name, parameter] : parameters_) {
+    if (!at::isfinite(parameter.sum()).item<bool>()) return false;
+  }
+  return true;
+}
+
+void TrainingSession::log_window() {
+  const MetricReport report{.step = state_.step,
+                            .split = "train",
+                            .loss = state_.window.mean_loss(),
+                            .metric = metric_of(state_.window),
+                            .learning_rate = learning_rate_,
+                            .tokens_per_second = clock_.tokens_per_second()};
+  state_.window = {};
+  recorder_->add(report);
+  listener_.measured(report);
+}
+
+double TrainingSession::metric_of(const Score& score) const {
+  return metric_.name == "perplexity" ? std::exp(score.mean_loss()) : score.accuracy();
+}
+
+void TrainingSession::evaluate_now() {
+  clock_.end();
+  const TrainConfig& train = experiment_.train;
+  const EvaluationPlan plan{.split = tasks::Split::kValid,
+                            .round = state_.evaluations,
+                            .batches = train.evaluation_batches,
+                            .batch_size = train.batch_size / train.accumulate};
+  const Score score = evaluate(*model_, *task_, plan, device_, [&](int64_t done, int64_t all) {
+    listener_.evaluating(done, all);
+    return true;
+  });
+  ++state_.evaluations;
+  const double metric = metric_of(score);
+  const bool best = !state_.best_metric || metric_.is_better(metric, *state_.best_metric);
+  if (best) state_.best_metric = metric, state_.best_step = state_.step;
+  const MetricReport report{.step = state_.step,
+                            .split = "valid",
+                            .loss = score.mean_loss(),
+                            .metric = metric,
+                            .tokens_per_second = clock_.tokens_per_second(),
+                            .is_best = best};
+  recorder_->add(report);
+  listener_.measured(report);
+  if (best) save_checkpoint(/*best=*/true);
+  recorder_->write("running", "");
+}
+
+double TrainingSession::seconds_spent() const {
+  return seconds_before_ +
+         std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+}
+
+void TrainingSession::save_checkpoint(bool best) {
+  clock_.end();
+  if (saved_step_ == state_.step && !best) return;
+  state_.seconds = seconds_spent();
+  const TensorViews model(parameters_), optimizer(optimizer_->save_state());
+  checkpoints_.save(state_.step, {.model = model.views(),
+                                  .optimizer = optimizer.views(),
+                                  .state = state_.to_json(),
+                                  .best = best});
+  saved_step_ = state_.step;
+  listener_.saved(state_.step, checkpoints_.path_of(state_.step).string());
+}
+
+RunOutcome TrainingSession::stop(RunStatus status, const std::string& message) {
+  static constexpr std::string_view kNames[] = {"finished", "interrupted", "failed"};
+  nlohmann::ordered_json parts = nlohmann::ordered_json::object();
+  for (size_t part = 0; part < kStepPartNames.size(); ++part) {
+    const double share = clock_.total() > 0
+                             ? clock_.seconds(static_cast<StepPart>(part)) / clock_.total()
+                             : 0.0;
+    parts[std::string(kStepPartNames[part])] = share;
+  }
+  result_["steps"] = state_.step;
+  result_["seconds"] = seconds_spent();
+  result_["tokens_per_second"] = clock_.tokens_per_second();
+  result_["peak_bytes"] = peak_bytes(device_);
+  result_["share_of_step"] = parts;
+  if (state_.best_metric) {
+    result_["best_metric"] = *state_.best_metric;
+    result_["best_step"] = state_.best_step;
+  }
+  recorder_->set("result", result_);
+  recorder_->write(kNames[static_cast<size_t>(status)], message);
+  return {.status = status,
+          .message = message,
+          .step = state_.step,
+          .best_metric = state_.best_metric.value_or(std::nan("")),
+          .best_step = state_.best_step,
+          .seconds = seconds_spent()};
+}
+
+void TrainingSession::finish() {
+  save_checkpoint(/*best=*/false);
+  if (experiment_.train.test && checkpoints_.best()) {
+    const LoadedCheckpoint best = checkpoints_.load(*checkpoints_.best(), CheckpointParts::kModel);
+    copy_tensors(tensors_of(best.model), parameters_, "the best checkpoint's model");
+    const EvaluationPlan plan{.split = tasks::Split::kTest,
+                              .batches = task_->examples(tasks::Split::kTest) == 0
+                                             ? experiment_.train.evaluation_batches
+                                             : 0,
+                              .batch_size = experiment_.train.batch_size};
+    const Score score = evaluate(*model_, *task_, plan, device_, [&](int64_t done, int64_t all) {
+      listener_.evaluating(done, all);
+      return true;
+    });
+    const MetricReport report{.step = best.step,
+                              .split = "test",
+                              .loss = score.mean_loss(),
+                              .metric = metric_of(score)};
+    listener_.measured(report);
+    result_["test_loss"] = report.loss, result_["test_metric"] = report.metric;
+  }
+  add_pictures(*model_, *task_, device_, *recorder_);
+}
+
+RunOutcome TrainingSession::run() {
+  InterruptGuard interrupt;
+  const TrainConfig& train = experiment_.train;
+  listener_.started(model_->parameter_count(), state_.step, metric_);
+  while (state_.step < train.steps) {
+    train_step();
+    const bool log_now = state_.step % train.log_every == 0;
+    // Reading a loss from a GPU waits for it: there, only where it is to be shown.
+    const bool stop_now = interrupt.requested();
+    const bool save_now = state_.step % train.checkpoint_every == 0 || stop_now;
+    const bool look_now = state_.step % train.evaluate_every == 0 || state_.step == train.steps;
+    if (device_.is_cpu() || log_now || save_now || look_now) {
+      if (!collect_losses()) return stop(RunStatus::kFailed, problem_);
+    }
+    if (log_now) log_window();
+    listener_.stepped({.step = state_.step,
+                       .steps = train.steps,
+                       .loss = last_loss_,
+                       .tokens_per_second = clock_.tokens_per_second(),
+                       .seconds_left = clock_.seconds_per_step() *
+                                       static_cast<double>(train.steps - state_.step)});
+    if ((save_now || look_now) && !weights_are_finite()) {
+      fail(state_.step);
+      return stop(RunStatus::kFailed, problem_);
+    }
+    if (look_now) evaluate_now();
+    if (save_now) save_checkpoint(/*best=*/false);
+    if (stop_now) return stop(RunStatus::kInterrupted, "");
+  }
+  finish();
+  return stop(RunStatus::kFinished, "");
+}
+
+}  // namespace fmmformer::train

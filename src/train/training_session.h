@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fmmformer/models/model.h"
+#include "tasks/task.h"
+#include "train/checkpoint_store.h"
+#include "train/interrupt.h"
+#include "train/optimizer.h"
+#include "train/prefetcher.h"
+#include "train/run_folder.h"
+#include "train/run_state.h"
+#include "train/step_clock.h"
+#include "train/trainer.h"
+
+namespace fmmformer::train {
+
+/// One sitting of a run: everything that lives while it trains. trainer.h is the way in.
+class TrainingSession {
+ public:
+  /// `resumed`: the folder holds a run already, to be gone on with.
+  TrainingSession(ExperimentConfig experiment, RunFolder folder, const TrainerOptions& options,
+                  TrainListener& listener, bool resumed);
+
+  RunOutcome run();
+
+ private:
+  // A step whose loss may still be on its way from the device.
+  struct PendingStep {
+    int64_t step;
+    at::Tensor loss_sum, correct;
+    double counted;
+  };
+  using StepBatches = std::vector<Batch>;
+
+  void restore();
+  StepBatches batches_of(int64_t step) const;
+  void train_step();
+  /// False, with outcome_ set, when a loss was not finite.
+  bool collect_losses();
+  void log_window();
+  void evaluate_now();
+  void save_checkpoint(bool best);
+  bool weights_are_finite();
+  void fail(int64_t step);
+  void finish();
+  RunOutcome stop(RunStatus status, const std::string& message);
+  double metric_of(const Score& score) const;
+  double seconds_spent() const;
+
+  ExperimentConfig experiment_;
+  RunFolder folder_;
+  at::Device device_;
+  TrainListener& listener_;
+  std::unique_ptr<tasks::Task> task_;
+  std::shared_ptr<Model> model_;
+  NamedTensors parameters_;
+  std::optional<Optimizer> optimizer_;
+  CheckpointStore checkpoints_;
+  Metric metric_;
+  RunState state_;
+  std::optional<RunRecorder> recorder_;
+  std::optional<Prefetcher<StepBatches>> batches_;
+  std::vector<PendingStep> pending_;
+  StepClock clock_;
+  std::string problem_;                // why the run failed
+  nlohmann::ordered_json result_ = {};  // of the record
+  double last_loss_ = 0, learning_rate_ = 0;
+  int64_t saved_step_ = -1;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  double seconds_before_ = 0;  // of earlier sittings
+};
+
+}  // namespace fmmformer::train
