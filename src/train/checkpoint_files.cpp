@@ -52,7 +52,7 @@ void write_checkpoint_files(const std::filesystem::path& folder, int64_t step,
   write_file_atomically(folder / kStateFile, document.dump(2) + "\n");
 }
 
-CheckpointState read_checkpoint_state(const std::filesystem::path& folder) {
+CheckpointState read_checkpoint_state(const std::filesystem::path& folder, int64_t step) {
   const Json document = Json::parse(read_text(folder / kStateFile), nullptr, false);
   if (document.is_discarded() || !document.is_object()) {
     reject(std::string(kStateFile) + " is cut short or damaged: it is not valid JSON");
@@ -66,8 +66,10 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& folder) {
     if (document.at(kChecksum) != checksum_of(document)) {
       reject(std::string(kStateFile) + " is not what was written (checksum differs)");
     }
-    return {.step = document.at("step").get<int64_t>(),
-            .best = document.at("best").get<bool>(),
+    if (document.at("step") != step) {
+      reject(std::string(kStateFile) + " is that of step " + document.at("step").dump());
+    }
+    return {.best = document.at("best").get<bool>(),
             .files = document.at("files"),
             .state = document.at("state")};
   } catch (const Json::exception& error) {

@@ -14,7 +14,6 @@ inline constexpr const char* kStateFile = "state.json";
 
 /// state.json as read and found intact.
 struct CheckpointState {
-  int64_t step = 0;
   bool best = false;
   Json files;
   Json state;
@@ -25,7 +24,7 @@ void write_checkpoint_files(const std::filesystem::path& folder, int64_t step,
                             const CheckpointContent& content);
 
 /// Both throw std::invalid_argument or std::runtime_error that say what is wrong.
-CheckpointState read_checkpoint_state(const std::filesystem::path& folder);
+CheckpointState read_checkpoint_state(const std::filesystem::path& folder, int64_t step);
 void check_checkpoint_file(const std::filesystem::path& folder, const CheckpointState& state,
                            const char* file);
 

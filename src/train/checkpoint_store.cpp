@@ -117,7 +117,7 @@ std::optional<int64_t> CheckpointStore::best() const {
   const std::vector<int64_t> found = steps();
   for (auto step = found.rbegin(); step != found.rend(); ++step) {
     try {
-      if (read_checkpoint_state(path_of(*step)).best) return *step;
+      if (read_checkpoint_state(path_of(*step), *step).best) return *step;
     } catch (const std::exception&) {
       // A damaged one is nobody's best; latest_good and load speak of it.
     }
@@ -127,8 +127,7 @@ std::optional<int64_t> CheckpointStore::best() const {
 
 std::string CheckpointStore::problem_of(int64_t step) const {
   try {
-    const CheckpointState state = read_checkpoint_state(path_of(step));
-    if (state.step != step) return "it was written as step " + std::to_string(state.step);
+    const CheckpointState state = read_checkpoint_state(path_of(step), step);
     for (const char* file : {kModelFile, kOptimizerFile}) {
       check_checkpoint_file(path_of(step), state, file);
     }
@@ -168,9 +167,8 @@ LoadedCheckpoint CheckpointStore::load(int64_t step, CheckpointParts parts) cons
                                 "; there are: " + (there.empty() ? "none" : there));
   }
   try {
-    CheckpointState state = read_checkpoint_state(path);
-    LoadedCheckpoint loaded{
-        .step = state.step, .best = state.best, .state = std::move(state.state)};
+    CheckpointState state = read_checkpoint_state(path, step);
+    LoadedCheckpoint loaded{.step = step, .best = state.best, .state = std::move(state.state)};
     check_checkpoint_file(path, state, kModelFile);
     loaded.model = read_safetensors(path / kModelFile);
     if (parts == CheckpointParts::kAll) {

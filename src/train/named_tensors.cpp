@@ -2,6 +2,7 @@
 #include "train/named_tensors.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <unordered_map>
 

@@ -10,8 +10,6 @@
 namespace fmmformer::train {
 namespace {
 
-double between(double from, double to, double share) { return from + (to - from) * share; }
-
 double share_of(int64_t part, int64_t whole) {
   return static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -25,10 +23,10 @@ ScheduledUpdate one_cycle(const ScheduleConfig& config, int64_t update, int64_t 
   const int64_t last = std::max(updates - 1, peak);
   if (update < peak) {
     const double share = share_of(update, peak);
-    return {between(start, config.learning_rate, share), between(high, low, share)};
+    return {std::lerp(start, config.learning_rate, share), std::lerp(high, low, share)};
   }
   const double share = last == peak ? 0.0 : share_of(std::min(update, last) - peak, last - peak);
-  return {between(config.learning_rate, end, share), between(low, high, share)};
+  return {std::lerp(config.learning_rate, end, share), std::lerp(low, high, share)};
 }
 
 double step_decay(const ScheduleConfig& config, int64_t update) {
