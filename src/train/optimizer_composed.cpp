@@ -40,15 +40,21 @@ void step_one_type(const std::vector<OptimizerWork>& work, const UpdateFactors<d
   at::_foreach_add_(first, gradients, factors.one_minus_beta1);
   at::_foreach_mul_(second, factors.beta2);
   at::_foreach_addcmul_(second, gradients, gradients, factors.one_minus_beta2);
-  if (factors.decay != 0) at::_foreach_mul_(weights, 1 - factors.decay);
+  std::vector<Tensor> change;
   if (factors.adaptive) {
-    std::vector<Tensor> divisors = at::_foreach_sqrt(second);
-    at::_foreach_mul_(divisors, factors.moment_scale);
-    at::_foreach_add_(divisors, factors.eps);
-    at::_foreach_addcdiv_(weights, first, divisors, -factors.step_size);
+    change = at::_foreach_sqrt(second);
+    at::_foreach_mul_(change, factors.moment_scale);
+    at::_foreach_add_(change, factors.eps);
+    at::_foreach_reciprocal_(change);
+    at::_foreach_mul_(change, first);
+    at::_foreach_mul_(change, factors.step_size);
   } else {
-    at::_foreach_add_(weights, first, -factors.step_size);
+    change = at::_foreach_mul(first, factors.step_size);
   }
+  // Decay joins the change. By itself it would be rounded the same way in every step, and in fp32
+  // those errors add up.
+  if (factors.decay != 0) at::_foreach_add_(change, weights, factors.decay);
+  at::_foreach_sub_(weights, change);
   for (const OptimizerWork& item : work) {
     if (!item.weight.is_same(item.parameter) &&
         item.parameter.scalar_type() != item.weight.scalar_type()) {

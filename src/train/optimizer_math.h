@@ -43,7 +43,8 @@ FMMFORMER_HOST_DEVICE inline UpdateFactors<To> factors_as(const UpdateFactors<Fr
 /// One element: advances the moments and the weight.
 ///   g = gradient + l2 * weight
 ///   first = beta1 * first + (1 - beta1) * g        second = beta2 * second + (1 - beta2) * g^2
-///   weight = weight - decay * weight - step_size * first / (moment_scale * sqrt(second) + eps)
+///   weight = weight - (decay * weight + step_size * first / (moment_scale * sqrt(second) + eps))
+/// The weight is rounded once a step: its own roundings are the largest error of training in fp32.
 /// kAdaptive = factors.adaptive; a template parameter, so that the loop over elements has no
 /// branch.
 template <bool kAdaptive, typename T>
@@ -54,7 +55,7 @@ FMMFORMER_HOST_DEVICE inline void update_element(const UpdateFactors<T>& factors
   second = factors.beta2 * second + factors.one_minus_beta2 * (g * g);
   const T direction =
       kAdaptive ? first / (factors.moment_scale * std::sqrt(second) + factors.eps) : first;
-  weight = (weight - factors.decay * weight) - factors.step_size * direction;
+  weight -= factors.decay * weight + factors.step_size * direction;
 }
 
 /// The factor that brings a gradient of this norm down to max_norm. As in torch, the small constant

@@ -164,7 +164,7 @@ TEST_F(CheckpointStoreTest, EveryFlippedBitIsFoundOrMeansNothing) {
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
     const auto path = checkpoints.path_of(200) / name;
     const std::string whole = bytes_of(path);
-    for (size_t bit = 0; bit < whole.size() * 8; bit += 3) {
+    for (size_t bit = 0; bit < whole.size() * 8; bit += 7) {
       std::string damaged = whole;
       damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
       put_bytes(path, damaged);
