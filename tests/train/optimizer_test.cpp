@@ -280,6 +280,37 @@ TEST(Optimizer, TellsAutogradThatParametersChanged) {
   EXPECT_FALSE(parameters[0].second.grad().defined());
 }
 
+TEST(Optimizer, AGpuAgreesWithTheCpuAndTakesItsState) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const OptimizerConfig config{
+        .kind = OptimizerKind::kRAdam, .weight_decay = 0.01, .clip_tensor = 1};
+    const NamedTensors here = sample_parameters(type);
+    NamedTensors there;
+    for (const auto& [name, tensor] : here) {
+      there.emplace_back(name, tensor.detach().to(at::kCUDA).requires_grad_());
+    }
+    Optimizer cpu(here, config);
+    Optimizer gpu(there, config);
+    for (int64_t step = 1; step <= 20; ++step) {
+      if (step == 10) gpu.load_state(cpu.save_state());
+      set_gradients(here, step);
+      for (size_t i = 0; i < here.size(); ++i) {
+        there[i].second.mutable_grad() = here[i].second.grad().to(at::kCUDA);
+      }
+      const double norm = cpu.global_clip(2).item<double>();
+      EXPECT_NEAR(gpu.global_clip(2).item<double>(), norm, 1e-2 * norm);
+      cpu.step(1e-2, 0.9);
+      gpu.step(1e-2, 0.9);
+    }
+    const double allowed = type == at::kDouble ? 1e-12 : type == at::kFloat ? 1e-6 : 1e-2;
+    for (size_t i = 0; i < here.size(); ++i) {
+      const std::vector<double> wanted = doubles(here[i].second);
+      EXPECT_LE(error_norm(there[i].second.cpu(), wanted), allowed * norm_of(wanted));
+    }
+  }
+}
+
 std::string error_of(const std::function<void()>& action) {
   try {
     action();
