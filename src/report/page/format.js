@@ -1,0 +1,77 @@
+// Numbers as people read them.
+
+function known(value) {
+  return value !== null && value !== undefined && Number.isFinite(value);
+}
+
+function digits(value, count = 3) {
+  if (!known(value)) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e7)) return value.toExponential(count - 1);
+  return value.toLocaleString("en", { maximumSignificantDigits: Math.max(count, size >= 1000 ? 5 : 0) });
+}
+
+function whole(value) {
+  return known(value) ? Math.round(value).toLocaleString("en") : "–";
+}
+
+function withUnit(value, steps) {
+  if (!known(value)) return "–";
+  const [size, unit] = steps.find(([limit]) => Math.abs(value) >= limit) ?? steps.at(-1);
+  return `${digits(value / size)} ${unit}`;
+}
+
+function seconds(value) {
+  if (known(value) && value >= 120) {
+    const minutes = Math.floor(value / 60);
+    if (minutes >= 120) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+    return `${minutes} min ${Math.floor(value % 60)} s`;
+  }
+  return withUnit(value, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]);
+}
+
+function bytes(value) {
+  return withUnit(value, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
+}
+
+function count(value) {
+  return withUnit(value, [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]).trim();
+}
+
+function times(value) {
+  return known(value) ? `${value >= 100 ? whole(value) : digits(value, 2)}×` : "–";
+}
+
+// Accuracies are fractions in the records and percentages for people.
+function isShare(metric) {
+  return /accuracy|share|rate/i.test(metric.name);
+}
+
+function metricText(metric, value, places = 2) {
+  if (!known(value)) return "–";
+  return isShare(metric) ? `${(100 * value).toFixed(places)}%` : digits(value, 4);
+}
+
+function spreadText(spread, text) {
+  if (!spread) return "–";
+  if (!known(spread.deviation)) return text(spread.mean);
+  const [mean, deviation] = [text(spread.mean), text(spread.deviation)];
+  const unit = /[^0-9.,]+$/.exec(mean)?.[0] ?? "";
+  return deviation.endsWith(unit) && unit
+    ? `${mean.slice(0, -unit.length)} ± ${deviation.slice(0, -unit.length)}${unit}`
+    : `${mean} ± ${deviation}`;
+}
+
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+function listed(parts) {
+  return parts.length < 2 ? parts.join("") : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;
+}
+
+function dateText(created) {
+  const date = new Date(created);
+  return Number.isNaN(date.getTime()) ? created
+    : date.toLocaleDateString("en", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" });
+}
