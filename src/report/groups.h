@@ -27,8 +27,8 @@ struct SpreadPoint {
 };
 using SpreadCurve = std::vector<SpreadPoint>;
 
-/// The curves of several seeds as one, at every step that any of them has. A seed counts between its
-/// first and its last point, interpolated linearly where it has no point of its own.
+/// The curves of several seeds as one, at every step that any of them has. A seed counts between
+/// its first and its last point, interpolated linearly where it has no point of its own.
 SpreadCurve spread_curve(std::span<const Curve* const> curves, double CurvePoint::*value);
 
 /// At most `most` points, evenly chosen; the first and the last always stay.

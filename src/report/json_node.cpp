@@ -6,12 +6,11 @@
 
 namespace fmmformer::report {
 
-using nlohmann::json;
+using Json = JsonNode::Json;
 
 void JsonNode::fail(std::string_view wanted) const {
-  std::string shown = value_ == nullptr
-                          ? "missing"
-                          : value_->dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string shown =
+      value_ == nullptr ? "missing" : value_->dump(-1, ' ', false, Json::error_handler_t::replace);
   constexpr size_t kLongest = 40;  // enough to recognise the place
   if (shown.size() > kLongest) shown = shown.substr(0, kLongest) + "...";
   throw std::invalid_argument("'" + (where_.empty() ? "the document" : where_) + "' should be " +
@@ -22,7 +21,7 @@ JsonNode JsonNode::operator[](std::string_view name) const {
   std::string where = where_.empty() ? std::string(name) : where_ + "." + std::string(name);
   if (empty()) return {nullptr, std::move(where)};
   if (!value_->is_object()) fail("an object");
-  const auto found = value_->find(name);
+  const auto found = value_->find(std::string(name));
   return {found == value_->end() ? nullptr : &*found, std::move(where)};
 }
 
@@ -79,7 +78,7 @@ bool JsonNode::flag(bool fallback) const {
 std::string JsonNode::shown() const {
   if (value_ == nullptr) return {};
   if (value_->is_string()) return value_->get<std::string>();
-  return value_->dump(-1, ' ', false, json::error_handler_t::replace);
+  return value_->dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace fmmformer::report

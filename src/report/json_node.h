@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A place in a JSON document that may be empty. Reading a missing member gives the fallback; reading
-// one of another type is an error that says where it lies.
+// A place in a JSON document that may be empty. Reading a missing member gives the fallback;
+// reading one of another type is an error that says where it lies.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,9 @@ namespace fmmformer::report {
 
 class JsonNode {
  public:
-  explicit JsonNode(const nlohmann::json& value) : value_(&value) {}
+  using Json = nlohmann::ordered_json;  // settings are shown in the order of the file
+
+  explicit JsonNode(const Json& value) : value_(&value) {}
 
   /// The member called `name`; an empty node when there is none.
   JsonNode operator[](std::string_view name) const;
@@ -38,10 +40,9 @@ class JsonNode {
   [[noreturn]] void fail(std::string_view wanted) const;
 
  private:
-  JsonNode(const nlohmann::json* value, std::string where)
-      : value_(value), where_(std::move(where)) {}
+  JsonNode(const Json* value, std::string where) : value_(value), where_(std::move(where)) {}
 
-  const nlohmann::json* value_;
+  const Json* value_;
   std::string where_;  // "curves.train[3].loss"
 };
 

@@ -68,13 +68,20 @@ json maps_json(const AttentionMaps& maps) {
 }
 
 json run_json(const Record& record) {
-  json run = {{"kind", enum_name(record.kind)}, {"source", record.source.string()},
-              {"name", record.name},            {"group", record.group},
-              {"task", record.task},            {"attention", record.attention},
-              {"created", record.created},      {"commit", record.commit},
-              {"command", record.command},      {"machine", record.machine},
-              {"versions", lines_json(record.versions)}, {"config", lines_json(record.config)},
-              {"blend", blend_json(record.blend)},       {"maps", maps_json(record.maps)}};
+  json run = {{"kind", enum_name(record.kind)},
+              {"source", record.source.string()},
+              {"name", record.name},
+              {"group", record.group},
+              {"task", record.task},
+              {"attention", record.attention},
+              {"created", record.created},
+              {"commit", record.commit},
+              {"command", record.command},
+              {"machine", record.machine},
+              {"versions", lines_json(record.versions)},
+              {"config", lines_json(record.config)},
+              {"blend", blend_json(record.blend)},
+              {"maps", maps_json(record.maps)}};
   run["seed"] = record.seed ? json(*record.seed) : json(nullptr);
   return run;
 }
@@ -186,8 +193,8 @@ json packed_matrix(const Matrix& matrix) {
   std::vector<unsigned char> bytes;
   bytes.reserve(matrix.values.size() * 2);
   for (const float value : matrix.values) {
-    const auto level = static_cast<unsigned>(
-        std::lround((static_cast<double>(finite(value)) - low) * scale));
+    const auto level =
+        static_cast<unsigned>(std::lround((static_cast<double>(finite(value)) - low) * scale));
     bytes.push_back(static_cast<unsigned char>(level & 0xffU));
     bytes.push_back(static_cast<unsigned char>(level >> 8));
   }
@@ -211,8 +218,11 @@ json page_data(const std::vector<Record>& records, const PageOptions& options) {
   for (const Group& group : group_runs(records)) {
     groups.push_back(group_json(group, records, options));
   }
-  return {{"title", options.title}, {"written", options.written}, {"runs", runs},
-          {"groups", groups},       {"scaling", scaling}};
+  return {{"title", options.title},
+          {"written", options.written},
+          {"runs", runs},
+          {"groups", groups},
+          {"scaling", scaling}};
 }
 
 }  // namespace fmmformer::report

@@ -25,7 +25,7 @@ namespace report {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "fmmformer-record";
 constexpr std::string_view kFileName = "record.json";
@@ -47,6 +47,11 @@ std::vector<ConfigLine> flattened(const JsonNode& node) {
   return lines;
 }
 
+std::string with_spaces(std::string name) {
+  std::ranges::replace(name, '_', ' ');
+  return name;
+}
+
 /// A machine is told in one text, or in members that are told one after the other.
 std::string machine_text(const JsonNode& node) {
   if (node.empty()) return {};
@@ -55,7 +60,8 @@ std::string machine_text(const JsonNode& node) {
   for (const auto& [name, member] : node.members()) {
     if (member.empty()) continue;
     if (!text.empty()) text += ", ";
-    text += member.is_text() ? member.text() : name + " " + member.shown();
+    // "AMD EPYC 9654, 2 cores"
+    text += member.is_text() ? member.text() : member.shown() + " " + with_spaces(name);
   }
   return text;
 }
@@ -89,8 +95,8 @@ void complete_result(Record& record) {
   if (std::isnan(result.best_metric) || std::isnan(result.best_step)) {
     CurvePoint best;
     for (const CurvePoint& point : record.valid) {
-      const double gain = record.metric.higher_is_better ? point.metric - best.metric
-                                                         : best.metric - point.metric;
+      const double gain =
+          record.metric.higher_is_better ? point.metric - best.metric : best.metric - point.metric;
       if (gain > 0 || (std::isnan(best.metric) && !std::isnan(point.metric))) best = point;
     }
     if (std::isnan(result.best_metric)) result.best_metric = best.metric;
@@ -154,8 +160,7 @@ AttentionMaps read_maps(const JsonNode& node) {
 }
 
 ScalingSeries read_series(const JsonNode& node) {
-  ScalingSeries series{.name = node["name"].text("unnamed"),
-                       .attention = node["attention"].text()};
+  ScalingSeries series{.name = node["name"].text("unnamed"), .attention = node["attention"].text()};
   for (const JsonNode& point : node["points"].elements()) {
     series.points.push_back({.length = point["length"].number(kUnknown),
                              .seconds = point["seconds"].number(kUnknown),
@@ -177,10 +182,10 @@ void check_version(const JsonNode& root) {
   }
   if (root["version"].empty()) root["version"].fail("a whole number");
   if (const int64_t version = root["version"].integer(0); version != kRecordVersion) {
-    throw std::invalid_argument("its version is " + std::to_string(version) +
-                                ", and this program reads version " +
-                                std::to_string(kRecordVersion) +
-                                (version > kRecordVersion ? "; update fmmformer" : "; run it again"));
+    throw std::invalid_argument(
+        "its version is " + std::to_string(version) + ", and this program reads version " +
+        std::to_string(kRecordVersion) +
+        (version > kRecordVersion ? "; update fmmformer" : "; run it again"));
   }
 }
 
@@ -224,7 +229,7 @@ Record read_members(const JsonNode& root, const fs::path& source) {
 
 }  // namespace
 
-Record parse_record(const json& document, const fs::path& source) {
+Record parse_record(const ordered_json& document, const fs::path& source) {
   try {
     return read_members(JsonNode(document), source);
   } catch (const std::invalid_argument& error) {
@@ -241,10 +246,10 @@ Record read_record(const fs::path& file) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
     fail(file, "is empty; the run may not have finished writing, or the disk was full");
   }
-  json document;
+  ordered_json document;
   try {
-    document = json::parse(text);
-  } catch (const json::parse_error& error) {
+    document = ordered_json::parse(text);
+  } catch (const ordered_json::parse_error& error) {
     fail(file, "is not JSON (at byte " + std::to_string(error.byte) +
                    "); it may be cut short: copy it again, or leave this run out");
   }
@@ -268,11 +273,12 @@ std::vector<fs::path> find_records(const std::vector<fs::path>& paths) {
       continue;
     }
     std::vector<fs::path> below;
-    for (const auto& entry : fs::recursive_directory_iterator(
-             path, fs::directory_options::skip_permission_denied)) {
+    for (const auto& entry :
+         fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied)) {
       if (entry.path().filename() == kFileName) below.push_back(entry.path());
     }
-    if (below.empty()) fail(path, "holds no record.json; train into it first, or give another folder");
+    if (below.empty())
+      fail(path, "holds no record.json; train into it first, or give another folder");
     std::ranges::sort(below);
     std::ranges::for_each(below, add);
   }

@@ -3,12 +3,11 @@
 //
 //   {"format": "fmmformer-record", "version": 1,
 //    "kind": "training" | "scaling",
-//    "name": "fmm-s1", "group": "fmm", "seed": 1,          seeds of one group are drawn as one curve
-//    "task": "copy 512", "attention": "fmm" | "softmax" | "linear" | "band" | ...,
-//    "created": "2026-11-15T18:40:00Z", "commit": "3195ab047e", "command": "fmmformer train ...",
-//    "machine": "AMD EPYC, 2 cores, ..." or {"cpu": "AMD EPYC", "cores": 2, ...},
-//    "versions": {"fmmformer": "0.1.0", "torch": "2.11.0"},
-//    "config": {any tree},
+//    "name": "fmm-s1", "group": "fmm", "seed": 1,          seeds of one group are drawn as one
+//    curve "task": "copy 512", "attention": "fmm" | "softmax" | "linear" | "band" | ..., "created":
+//    "2026-11-15T18:40:00Z", "commit": "3195ab047e", "command": "fmmformer train ...", "machine":
+//    "AMD EPYC, 2 cores, ..." or {"cpu": "AMD EPYC", "cores": 2, ...}, "versions": {"fmmformer":
+//    "0.1.0", "torch": "2.11.0"}, "config": {any tree},
 //
 //   training:
 //    "parameters": 3163787, "metric": {"name": "accuracy", "higher_is_better": true},
@@ -18,7 +17,8 @@
 //    "blend": [{"layer": 0, "near": [w per head] or [[w per channel] per head],
 //               "far": [the same, per feature map], "feature_maps": ["elu", ...]}, ...],
 //    "maps": {"tokens": ["7", ...],
-//             "heads": [{"layer": 0, "head": 0, "near": [[row] ...], "far": ..., "blend": ...}, ...]}
+//             "heads": [{"layer": 0, "head": 0, "near": [[row] ...], "far": ..., "blend": ...},
+//             ...]}
 //
 //   scaling:
 //    "series": [{"name": "3 kernels + band 30", "attention": "fmm",
@@ -149,10 +149,11 @@ struct Record {
   std::vector<ScalingSeries> series;
 };
 
-/// The record in a parsed file. `source` names it in errors and, where the record has no name of its
-/// own, gives it one: that of its folder. Best metric and step come from the curve where the result
-/// lacks them. Throws std::invalid_argument naming the file, the member and what was expected.
-Record parse_record(const nlohmann::json& json, const std::filesystem::path& source);
+/// The record in a parsed file. `source` names it in errors and, where the record has no name of
+/// its own, gives it one: that of its folder. Best metric and step come from the curve where the
+/// result lacks them. Throws std::invalid_argument naming the file, the member and what was
+/// expected.
+Record parse_record(const nlohmann::ordered_json& json, const std::filesystem::path& source);
 
 /// Reads one file. Throws std::invalid_argument, naming it and the way out, when it is missing,
 /// empty, cut short or of another version.

@@ -140,13 +140,14 @@ json synthetic_training(const std::string& attention, int seed) {
   record["seed"] = seed;
   record["task"] = "copy 128";
   record["attention"] = attention;
-  record["command"] = "fmmformer train configs/copy/" + attention + ".toml --set seed=" +
-                      std::to_string(seed) + " --out runs/" + attention + "-s" + std::to_string(seed);
-  record["config"] = {{"model", {{"layers", kLayers}, {"heads", kHeads}, {"width", 256},
-                                 {"attention", attention}}},
-                      {"task", {{"name", "copy"}, {"length", 128}}},
-                      {"train", {{"steps", kSteps}, {"learning_rate", 0.001}, {"batch", 64}}},
-                      {"seed", seed}};
+  record["command"] = "fmmformer train configs/copy/" + attention +
+                      ".toml --set seed=" + std::to_string(seed) + " --out runs/" + attention +
+                      "-s" + std::to_string(seed);
+  record["config"] = {
+      {"model", {{"layers", kLayers}, {"heads", kHeads}, {"width", 256}, {"attention", attention}}},
+      {"task", {{"name", "copy"}, {"length", 128}}},
+      {"train", {{"steps", kSteps}, {"learning_rate", 0.001}, {"batch", 64}}},
+      {"seed", seed}};
   if (attention == "fmm") {
     record["config"]["model"]["bandwidth"] = kBandwidth;
     record["config"]["model"]["feature_maps"] = {"elu", "elu_flip"};
@@ -170,11 +171,10 @@ json synthetic_scaling() {
     std::string name, attention;
     double fixed, linear, quadratic, bytes_linear, bytes_quadratic;
   };
-  const Method methods[] = {
-      {"softmax transformer", "softmax", 0.0004, 4e-6, 2.2e-8, 12e3, 0.4},
-      {"linear transformer", "linear", 0.0005, 6.1e-6, 0, 9e3, 0},
-      {"FMM, 2 kernels + band 10", "fmm", 0.0006, 1.2e-5, 0, 11e3, 0},
-      {"FMM, 3 kernels + band 30", "fmm", 0.0007, 1.9e-5, 0, 11.4e3, 0}};
+  const Method methods[] = {{"softmax transformer", "softmax", 0.0004, 4e-6, 2.2e-8, 12e3, 0.4},
+                            {"linear transformer", "linear", 0.0005, 6.1e-6, 0, 9e3, 0},
+                            {"FMM, 2 kernels + band 10", "fmm", 0.0006, 1.2e-5, 0, 11e3, 0},
+                            {"FMM, 3 kernels + band 30", "fmm", 0.0007, 1.9e-5, 0, 11.4e3, 0}};
   json record = common("scaling");
   record["name"] = "scaling";
   record["command"] = "fmmformer bench scaling --out runs/scaling";
@@ -188,11 +188,12 @@ json synthetic_scaling() {
         continue;
       }
       const double seconds = method.fixed + method.linear * n + method.quadratic * n * n;
-      points.push_back({{"length", n},
-                        {"seconds", seconds},
-                        {"seconds_low", seconds * 0.97},
-                        {"seconds_high", seconds * 1.04},
-                        {"peak_bytes", 1e5 + method.bytes_linear * n + method.bytes_quadratic * n * n}});
+      points.push_back(
+          {{"length", n},
+           {"seconds", seconds},
+           {"seconds_low", seconds * 0.97},
+           {"seconds_high", seconds * 1.04},
+           {"peak_bytes", 1e5 + method.bytes_linear * n + method.bytes_quadratic * n * n}});
     }
     record["series"].push_back(
         {{"name", method.name}, {"attention", method.attention}, {"points", points}});

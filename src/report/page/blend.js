@@ -24,12 +24,12 @@ function blendDatasets(layer) {
   return blendFields(layer).flatMap((field) => {
     const { colour, shape } = fieldLook(field);
     const perChannel = field.weights.some((channels) => channels.length > 1);
-    const means = { label: field.name, weights: field.weights, pointStyle: shape, pointRadius: perChannel ? 4.5 : 5,
+    const means = { label: field.name, weights: field.weights, pointStyle: shape, pointRadius: 5,
       backgroundColor: colour, borderColor: perChannel ? style("--page") : colour, borderWidth: 1, order: 0,
       data: field.weights.map((channels, head) => ({ x: head + 1 + field.offset, y: meanOf(channels) })) };
     if (!perChannel) return [means];
     return [means, { label: field.name, isChannel: true, pointStyle: "line", pointRadius: 5, pointHitRadius: 0,
-      pointHoverRadius: 5, borderColor: transparent(colour, 0.45), borderWidth: 1.2, order: 1,
+      pointHoverRadius: 5, borderColor: transparent(colour, 0.4), borderWidth: 1, order: 1,
       data: field.weights.flatMap((channels, head) =>
         channels.map((y) => ({ x: head + 1 + field.offset, y }))) }];
   });
@@ -68,8 +68,7 @@ function blendConfig(layer, limits) {
 function blendLimits(layers) {
   const values = layers.flatMap((layer) => [layer.near, ...layer.far].flat(2)).filter(known);
   const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
-  const room = 0.06 * (high - low || 1);
-  return { min: low < 0 ? low - room : 0, max: high + room };
+  return { suggestedMin: low, suggestedMax: high };
 }
 
 function blendLegend(layer) {

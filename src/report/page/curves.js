@@ -7,14 +7,14 @@ function curveDatasets(group, part, points) {
   const colour = colourOf(group.name);
   const edge = (side, fill) => ({
     data: points.map((point) => ({ x: point[STEP], y: point[side] })),
-    borderWidth: 0, pointRadius: 0, pointHitRadius: 0, fill, backgroundColor: transparent(colour, 0.16), isEdge: true,
+    borderWidth: 0, pointRadius: 0, pointHitRadius: 0, pointHoverRadius: 0, fill, backgroundColor: transparent(colour, 0.16), isEdge: true,
   });
   const line = {
     label: group.name, part, points, isEdge: false,
     data: points.map((point) => ({ x: point[STEP], y: point[MEAN] })),
     borderColor: colour, backgroundColor: colour, borderWidth: part === "train" ? 1.3 : 2,
     borderDash: part === "train" ? [4, 3] : [], pointStyle: shapeOf(group.name),
-    pointRadius: part === "train" || points.length > 40 ? 0 : 3, pointHoverRadius: 5, tension: 0, order: 0,
+    pointRadius: part === "train" || points.length > 40 ? 0 : 3, pointHoverRadius: 5, clip: 8, order: 0,
   };
   const banded = points.some((point) => point[COUNT] > 1);
   return banded ? [{ ...edge(LOW, false), order: 1 }, { ...edge(HIGH, "-1"), order: 1 }, line] : [line];
@@ -34,6 +34,13 @@ function curveTooltip(text) {
   };
 }
 
+// A loss has its zero and a share its 100% on the axis, and nothing beyond.
+function valueLimits(value, metric, view) {
+  if (view.scales[value] === "logarithmic") return {};
+  if (value === "loss") return { suggestedMin: 0 };
+  return isShare(metric) ? { min: 0, suggestedMax: 1 } : {};
+}
+
 function curveConfig(groups, value, view) {
   const { metric } = groups[0];
   const text = value === "loss" ? (number) => digits(number, 4) : (number) => metricText(metric, number);
@@ -49,7 +56,7 @@ function curveConfig(groups, value, view) {
       interaction: { mode: "nearest", axis: "x", intersect: false },
       scales: {
         x: axis("step", { type: "linear", ticks: { maxTicksLimit: 7, callback: (number) => count(number) } }),
-        y: axis("", { type: view.scales[value], grace: "3%",
+        y: axis("", { type: view.scales[value], ...valueLimits(value, metric, view),
           ticks: { maxTicksLimit: 8, callback: tick } }),
       },
       plugins: { tooltip: curveTooltip(text) },

@@ -15,27 +15,28 @@ function whole(value) {
   return known(value) ? Math.round(value).toLocaleString("en") : "–";
 }
 
-function withUnit(value, steps) {
+// In the largest unit that fits `like`, so that a deviation can take its mean's.
+function withUnit(value, steps, like = value) {
   if (!known(value)) return "–";
-  const [size, unit] = steps.find(([limit]) => Math.abs(value) >= limit) ?? steps.at(-1);
-  return `${digits(value / size)} ${unit}`;
+  const [size, unit] = steps.find(([limit]) => Math.abs(like) >= limit) ?? steps.at(-1);
+  return `${digits(value / size, like === value ? 3 : 2)} ${unit}`;
 }
 
-function seconds(value) {
+function seconds(value, like = value) {
   if (known(value) && value >= 120) {
     const minutes = Math.floor(value / 60);
     if (minutes >= 120) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
     return `${minutes} min ${Math.floor(value % 60)} s`;
   }
-  return withUnit(value, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]);
+  return withUnit(value, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]], like);
 }
 
-function bytes(value) {
-  return withUnit(value, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
+function bytes(value, like = value) {
+  return withUnit(value, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]], like);
 }
 
-function count(value) {
-  return withUnit(value, [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]).trim();
+function count(value, like = value) {
+  return withUnit(value, [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]], like).trim();
 }
 
 function times(value) {
@@ -52,14 +53,15 @@ function metricText(metric, value, places = 2) {
   return isShare(metric) ? `${(100 * value).toFixed(places)}%` : digits(value, 4);
 }
 
+// "418 ± 2.9 k"; seeds that agree need no ±.
 function spreadText(spread, text) {
   if (!spread) return "–";
-  if (!known(spread.deviation)) return text(spread.mean);
-  const [mean, deviation] = [text(spread.mean), text(spread.deviation)];
-  const unit = /[^0-9.,]+$/.exec(mean)?.[0] ?? "";
-  return deviation.endsWith(unit) && unit
-    ? `${mean.slice(0, -unit.length)} ± ${deviation.slice(0, -unit.length)}${unit}`
-    : `${mean} ± ${deviation}`;
+  const mean = text(spread.mean, spread.mean);
+  if (!known(spread.deviation) || !(spread.deviation > 1e-9 * Math.abs(spread.mean))) return mean;
+  const deviation = text(spread.deviation, spread.mean);
+  const unit = /[^0-9.,]*$/.exec(mean)[0];
+  return unit && deviation.endsWith(unit)
+    ? `${mean.slice(0, -unit.length)} ± ${deviation}` : `${mean} ± ${deviation}`;
 }
 
 function capital(text) {

@@ -4,31 +4,44 @@ function distinct(values) {
   return [...new Set(values.filter((value) => value))];
 }
 
-function writeSummary(report) {
-  const tasks = distinct(report.groups.map((group) => group.task));
-  const training = report.runs.filter((run) => run.kind === "training");
-  const machines = distinct(report.runs.map((run) => run.machine));
-  const dates = distinct(report.runs.map((run) => run.created)).sort();
-  const versions = distinct(report.runs.flatMap((run) => run.versions.map((pair) => pair.join(" "))));
-  const commits = distinct(report.runs.map((run) => run.commit));
+// Names stand out from the sentence: they may hold commas of their own.
+function named(names) {
+  return names.flatMap((name, i) => [
+    i === 0 ? "" : i === names.length - 1 ? " and " : ", ", element("b", {}, name)]);
+}
 
-  const sentences = [];
-  if (report.groups.length > 0) {
-    const names = distinct(report.groups.map((group) => group.name));
-    sentences.push(`${listed(names)}${names.length > 1 ? " side by side" : ""}` +
-      `${tasks.length ? ` on ${listed(tasks)}` : ""}: ${training.length} run${training.length > 1 ? "s" : ""}.`);
-  }
-  if (report.scaling.length > 0) {
-    const series = distinct(report.scaling.flatMap((scaling) => scaling.series.map((one) => one.name)));
-    sentences.push(`Time and memory against length for ${listed(series)}.`);
-  }
-  if (machines.length > 0) sentences.push(`Measured on ${machines.join("; and on ")}.`);
-  const days = distinct(dates.map(dateText));
+function plural(number, noun) {
+  return `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+function lengthSentence(scaling) {
+  const lengths = scaling.flatMap((one) => one.series.flatMap((series) => series.points.map((point) => point.length)));
+  const methods = distinct(scaling.flatMap((one) => one.series.map((series) => series.name)));
+  return `Time and memory of ${plural(methods.length, "method")} at lengths ` +
+    `from ${whole(Math.min(...lengths))} to ${whole(Math.max(...lengths))}. `;
+}
+
+function writeSummary(report) {
+  const { runs, groups, scaling } = report;
+  const tasks = distinct(groups.map((group) => group.task));
+  const machines = distinct(runs.map((run) => run.machine));
+  const days = distinct(runs.map((run) => run.created).sort().map(dateText));
+  const versions = distinct(runs.flatMap((run) => run.versions.map((pair) => pair.join(" "))));
+  const commits = distinct(runs.map((run) => run.commit));
   const made = [days.length > 1 ? `${days[0]} to ${days.at(-1)}` : days[0], ...versions,
     commits.length ? `commit ${commits.join(", ")}` : null].filter(Boolean);
-  if (made.length > 0) sentences.push(`${capital(made.join(", "))}.`);
-  document.getElementById("summary").textContent =
-    sentences.join(" ") || "No runs were given: train a model, then render its folder again.";
+
+  const text = [];
+  if (groups.length > 0) {
+    const training = runs.filter((run) => run.kind === "training").length;
+    text.push(...named(distinct(groups.map((group) => group.name))),
+      tasks.length ? ` on ${listed(tasks)}` : "", `: ${plural(training, "run")}. `);
+  }
+  if (scaling.some((one) => one.series.some((series) => series.points.length))) text.push(lengthSentence(scaling));
+  if (machines.length > 0) text.push(`Measured on ${machines.join("; and on ")}. `);
+  if (made.length > 0) text.push(`${capital(made.join(", "))}.`);
+  if (runs.length === 0) text.push("No runs were given: train a model, then render its folder.");
+  document.getElementById("summary").append(...text);
 }
 
 function card(label, value, note, name) {

@@ -26,14 +26,15 @@ function mapFigure(field, head, matrix, scale, tell) {
     event.preventDefault();
     show(cell.row + move[0], cell.column + move[1]);
   });
-  return element("div", { class: "map" }, canvas);
+  return element("div", {}, element("p", { class: "field" }, field), element("div", { class: "map" }, canvas));
 }
 
 function scaleBar(field, scale) {
   const canvas = element("canvas", { "aria-hidden": "true" });
   paintScale(canvas, scale);
   return element("div", { class: "scale" }, element("strong", {}, field),
-    element("span", {}, digits(scale.low, 2)), canvas, element("span", {}, digits(scale.high, 2)));
+    element("span", {}, digits(scale.low, 2)), canvas,
+    element("span", {}, `${digits(scale.high, 2)}${scale.clipped ? " and more" : ""}`));
 }
 
 function tokenText(tokens, index, role) {
@@ -57,7 +58,7 @@ function drawMapGrid(run, view, grid, scales, readout) {
   grid.style.setProperty("--fields", fields.length);
   grid.classList.toggle("few", fields.length === 1);
   grid.replaceChildren(...heads.map((head, i) => element("figure", { class: "head" },
-    element("figcaption", {}, `head ${head.head + 1}`),
+    element("figcaption", {}, `Head ${head.head + 1}`),
     element("div", { class: "maps" }, fields.filter((field) => matrices[i][field]).map((field) =>
       mapFigure(field, head.head, matrices[i][field], scaleOf[field], tell))))));
 }
@@ -97,5 +98,6 @@ function drawMaps(report) {
         redraw();
       })),
     scales, readout, grid, from);
+  dark.addEventListener("change", redraw);
   chooseRun(first);
 }

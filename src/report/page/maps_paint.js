@@ -1,8 +1,13 @@
 // Matrices to pixels.
 
-// Viridis, and a diverging scale for weights below zero: even steps in lightness, safe for colour-blind eyes.
-const SEQUENTIAL = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129],
-  [92, 200, 99], [170, 220, 50], [253, 231, 37]];
+// Little is close to the page's own colour, much stands out: yellow-green-blue on light, viridis on dark; both even
+// in lightness and safe for colour-blind eyes. Weights below zero get a diverging scale.
+const SEQUENTIAL = {
+  light: [[255, 255, 217], [237, 248, 177], [199, 233, 180], [127, 205, 187], [65, 182, 196], [29, 145, 192],
+    [34, 94, 168], [37, 52, 148], [8, 29, 88]],
+  dark: [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99],
+    [170, 220, 50], [253, 231, 37]],
+};
 const DIVERGING = [[33, 102, 172], [103, 169, 207], [209, 229, 240], [247, 247, 247], [253, 219, 199], [239, 138, 98],
   [178, 24, 43]];
 
@@ -25,20 +30,30 @@ function unpackMatrix(packed) {
   return { rows: packed.rows, columns: packed.columns, low: packed.low, high: packed.high, values };
 }
 
+// What all but one in two hundred of the cells in use stay below: a first row, whose query sees one key and gives it
+// everything, would otherwise pale all the others.
+function usualHigh(matrices) {
+  const values = new Float32Array(matrices.reduce((size, matrix) => size + matrix.values.length, 0));
+  let used = 0;
+  matrices.forEach((matrix) => matrix.values.forEach((value) => {
+    if (value !== 0) values[used++] = Math.abs(value);
+  }));
+  return values.subarray(0, used).sort()[Math.floor(0.995 * (used - 1))] ?? 0;
+}
+
 // The scale that a set of matrices shares. Logarithmic shows the faint far field beside a strong diagonal.
 function makeScale(matrices, kind) {
-  const low = Math.min(0, ...matrices.map((matrix) => matrix.low));
-  const high = Math.max(0, ...matrices.map((matrix) => matrix.high));
-  if (low < 0) {
-    const reach = Math.max(-low, high);
-    return { low: -reach, high: reach, anchors: DIVERGING, share: (value) => (value / reach + 1) / 2 };
+  const high = usualHigh(matrices);
+  const clipped = matrices.some((matrix) => Math.max(matrix.high, -matrix.low) > high * 1.001);
+  if (matrices.some((matrix) => matrix.low < 0)) {
+    return { low: -high, high, clipped, anchors: DIVERGING, share: (value) => (value / (high || 1) + 1) / 2 };
   }
+  const anchors = SEQUENTIAL[dark.matches ? "dark" : "light"];
   if (kind !== "log" || high === 0) {
-    return { low: 0, high, anchors: SEQUENTIAL, share: (value) => value / (high || 1) };
+    return { low: 0, high, clipped, anchors, share: (value) => value / (high || 1) };
   }
   const decades = 4;
-  return { low: high / 10 ** decades, high, anchors: SEQUENTIAL,
-    share: (value) => 1 + Math.log10(value / high) / decades };
+  return { low: high / 10 ** decades, high, clipped, anchors, share: (value) => 1 + Math.log10(value / high) / decades };
 }
 
 function paintMatrix(canvas, matrix, scale) {

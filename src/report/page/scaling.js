@@ -9,6 +9,8 @@ function scalingConfig(scaling, quantity, hidden) {
   const { text } = QUANTITIES[quantity];
   const lengths = [...new Set(scaling.series.flatMap((series) => series.points.map((point) => point.length)))]
     .sort((a, b) => a - b);
+  const values = scaling.series.flatMap((series) => series.points.map((point) => point[quantity]))
+    .filter((value) => known(value) && value > 0);
   return {
     type: "line",
     data: { datasets: scaling.series.filter((series) => !hidden.has(series.name)).map((series) => ({
@@ -17,16 +19,17 @@ function scalingConfig(scaling, quantity, hidden) {
       data: series.points.filter((point) => known(point[quantity]) && point[quantity] > 0)
         .map((point) => ({ x: point.length, y: point[quantity] })),
       borderColor: colourOf(series.name), backgroundColor: colourOf(series.name), borderWidth: 2,
-      pointStyle: shapeOf(series.name), pointRadius: 4, pointHoverRadius: 6, tension: 0,
+      pointStyle: shapeOf(series.name), pointRadius: 4, pointHoverRadius: 6, clip: 8,
     })) },
     options: {
       interaction: { mode: "nearest", axis: "x", intersect: false },
       scales: {
-        x: axis("length", { type: "logarithmic", min: lengths[0], max: lengths.at(-1), afterBuildTicks: (scale) => {
+        x: axis("length", { type: "logarithmic", min: lengths[0] / 1.12, max: lengths.at(-1) * 1.12, afterBuildTicks: (scale) => {
           scale.ticks = lengths.map((value) => ({ value }));
         }, ticks: { callback: (value) => (value >= 1024 ? `${digits(value / 1024)}k` : whole(value)) } }),
-        y: axis("", { type: "logarithmic", afterBuildTicks: (scale) => {
-          scale.ticks = decades(scale.min, scale.max, quantity === "bytes" ? 2 ** 10 : 1);
+        y: axis("", { type: "logarithmic", min: Math.min(...values) / 1.5, max: Math.max(...values) * 1.5, afterBuildTicks: (scale) => {
+          scale.ticks = quantity === "bytes" ? roundTicks(scale.min, scale.max, 2 ** 10, [16, 8, 4, 2])
+            : roundTicks(scale.min, scale.max, 1e-6, [10, Math.sqrt(10)]);
         }, ticks: { callback: (value) => text(value) } }),
       },
       plugins: { tooltip: { callbacks: {
@@ -42,15 +45,17 @@ function scalingConfig(scaling, quantity, hidden) {
   };
 }
 
-// Round values only: powers of ten, or for memory 1, 16, 256 KiB, 4, 64 MiB, ...
-function decades(low, high, unit) {
-  const base = unit === 1 ? 10 : 16;
-  const ticks = [];
-  for (let power = Math.ceil(Math.log(low / unit) / Math.log(base) - 1e-9); ; power += 1) {
-    const value = unit * base ** power;
-    if (value > high * 1.0001) return ticks;
-    ticks.push({ value });
-  }
+// Round values only: powers of ten, for memory powers of 16, 8, 4 or 2 KiB; as far apart as still gives three.
+function roundTicks(low, high, unit, bases) {
+  const ticksOf = (base) => {
+    const ticks = [];
+    for (let power = Math.ceil(Math.log(low / unit) / Math.log(base) - 1e-9); ; power += 1) {
+      const value = unit * base ** power;
+      if (value > high * 1.0001) return ticks;
+      ticks.push({ value });
+    }
+  };
+  return bases.map(ticksOf).find((ticks) => ticks.length >= 3) ?? ticksOf(bases.at(-1));
 }
 
 function slopeText(growth) {
@@ -58,7 +63,7 @@ function slopeText(growth) {
 }
 
 function scalingTable(scaling) {
-  const titles = ["Method", "Longest", "Time", "Slope", "Memory", "Slope", "Against softmax"];
+  const titles = ["Method", "Longest", "Time", "Time slope", "Memory", "Memory slope", "Against softmax"];
   const rows = scaling.series.map((series) => {
     const last = series.points.filter((point) => known(point.seconds)).at(-1);
     const saving = scaling.savings.find((one) => one.fast === series.name);
@@ -66,8 +71,7 @@ function scalingTable(scaling) {
       bytes(last?.bytes), slopeText(series.memory_growth),
       saving ? `${times(saving.time_ratio)} faster at ${whole(saving.length)}` : "–"];
     return element("tr", {}, element("th", { scope: "row" }, mark(series.name), element("span", {}, series.name)),
-      cells.map((cell, i) => element("td", { class: "number", "data-title": ["", "time", "", "memory"][i - 1]
-        ? `${titles[i + 1]} (${["", "time", "", "memory"][i - 1]})` : titles[i + 1] }, cell)));
+      cells.map((cell, i) => element("td", { class: "number", "data-title": titles[i + 1] }, cell)));
   });
   return element("table", { class: "results plain" },
     element("thead", {}, element("tr", {}, titles.map((title, i) =>
@@ -95,7 +99,7 @@ function drawScalingRecord(report, content, scaling) {
     ...(report.scaling.length > 1 ? [element("h3", { class: "task" }, run.name)] : []),
     element("div", { class: "controls" }, legend(scaling.series.map((series) => series.name), hidden, redraw, (name) => {
       const { time_growth: slope } = scaling.series.find((series) => series.name === name);
-      return slope ? element("span", { class: "slope" }, `slope ${slopeText(slope)}`) : null;
+      return slope ? element("span", { class: "slope" }, `time slope ${slopeText(slope)}`) : null;
     })),
     element("div", { class: "pair" }, charts.map(({ panel }) => panel)),
     scalingTable(scaling),

@@ -1,14 +1,14 @@
 // The final numbers, sortable by any column.
 
 function tableColumns(rows) {
-  const result = (key, title, text, better) => ({
-    key, title, better, number: true,
+  const result = (key, title, text) => ({
+    key, title, number: true,
     value: (row) => row.results[key]?.mean ?? null,
-    text: (row) => spreadText(row.results[key], (value) => text(value, row)),
+    text: (row) => spreadText(row.results[key], (value, like) => text(value, like, row)),
   });
   const metricName = [...new Set(rows.map((row) => row.metric.name))];
   const title = metricName.length === 1 ? metricName[0] : "metric";
-  const metric = (value, row) => metricText(row.metric, value);
+  const metric = (value, like, row) => metricText(row.metric, value);
   const columns = [
     { key: "name", title: "Model", value: (row) => row.label, text: (row) => row.label },
     { key: "task", title: "Task", value: (row) => row.task, text: (row) => row.task || "–" },
