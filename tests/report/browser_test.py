@@ -65,15 +65,15 @@ def check_controls(browser, page):
     click = "[...document.querySelectorAll('{}')].find((b) => b.textContent.includes('{}')).click()"
     chart = "Chart.getChart(document.querySelector('#curves canvas:not(.mark)'))"
 
-    lines = browser.evaluate(f"{chart}.data.datasets.filter((set) => !set.isEdge).length")
+    lines = browser.evaluate(f"{chart}.data.datasets.filter((set) => !set.isDecoration).length")
     expect(lines == 3, f"one line a model wanted, seeds joined: {lines}")
     browser.evaluate(click.format("#curves button", "log"))
     expect(browser.evaluate(f"{chart}.scales.y.type") == "logarithmic", "log does not switch the axis")
     browser.evaluate(click.format("#curves button", "both"))
-    lines = browser.evaluate(f"{chart}.data.datasets.filter((set) => !set.isEdge).length")
+    lines = browser.evaluate(f"{chart}.data.datasets.filter((set) => !set.isDecoration).length")
     expect(lines == 6, f"train and valid of three models wanted: {lines}")
     browser.evaluate(click.format("#curves .legend button", "linear"))
-    lines = browser.evaluate(f"{chart}.data.datasets.filter((set) => !set.isEdge).length")
+    lines = browser.evaluate(f"{chart}.data.datasets.filter((set) => !set.isDecoration).length")
     expect(lines == 4, f"the legend does not hide a model: {lines}")
 
     browser.evaluate(click.format("#results thead button", "Best"))
@@ -96,10 +96,10 @@ def check_controls(browser, page):
                      f"{run}.dispatchEvent(new Event('change'))")
     expect(browser.evaluate("document.querySelectorAll('.map canvas').length") == 8, "softmax has one map a head")
 
-    before = browser.evaluate(f"{chart}.data.datasets.find((set) => !set.isEdge).borderColor")
+    before = browser.evaluate(f"{chart}.data.datasets.find((set) => !set.isDecoration).borderColor")
     browser.set_theme("dark")
     browser.evaluate("new Promise((done) => setTimeout(done, 100))")
-    after = browser.evaluate(f"{chart}.data.datasets.find((set) => !set.isEdge).borderColor")
+    after = browser.evaluate(f"{chart}.data.datasets.find((set) => !set.isDecoration).borderColor")
     expect(before != after, "the charts do not follow the theme")
     check_errors(browser, "controls")
 

@@ -28,7 +28,7 @@ function blendDatasets(layer) {
       backgroundColor: colour, borderColor: perChannel ? style("--page") : colour, borderWidth: 1, order: 0,
       data: field.weights.map((channels, head) => ({ x: head + 1 + field.offset, y: meanOf(channels) })) };
     if (!perChannel) return [means];
-    return [means, { label: field.name, isChannel: true, pointStyle: "line", pointRadius: 5, pointHitRadius: 0,
+    return [means, { label: field.name, isDecoration: true, pointStyle: "line", pointRadius: 5, pointHitRadius: 0,
       pointHoverRadius: 5, borderColor: transparent(colour, 0.4), borderWidth: 1, order: 1,
       data: field.weights.flatMap((channels, head) =>
         channels.map((y) => ({ x: head + 1 + field.offset, y }))) }];
@@ -41,7 +41,7 @@ function blendConfig(layer, limits) {
     type: "scatter",
     data: { datasets: blendDatasets(layer) },
     options: {
-      interaction: { mode: "nearest", axis: "x", intersect: false },
+      interaction: { mode: "samePlace" },
       scales: {
         x: axis("head", { type: "linear", min: 0.5, max: heads + 0.5, afterBuildTicks: (scale) => {
           scale.ticks = Array.from({ length: heads }, (_, head) => ({ value: head + 1 }));
@@ -49,7 +49,6 @@ function blendConfig(layer, limits) {
         y: axis("", { ...limits, ticks: { maxTicksLimit: 6, callback: (value) => digits(value, 2) } }),
       },
       plugins: { tooltip: {
-        filter: (item) => !item.dataset.isChannel,
         callbacks: {
           title: (items) => (items.length ? `layer ${layer.layer + 1}, head ${items[0].dataIndex + 1}` : ""),
           label: (item) => {

@@ -7,38 +7,44 @@ function curveDatasets(group, part, points) {
   const colour = colourOf(group.name);
   const edge = (side, fill) => ({
     data: points.map((point) => ({ x: point[STEP], y: point[side] })),
-    borderWidth: 0, pointRadius: 0, pointHitRadius: 0, pointHoverRadius: 0, fill, backgroundColor: transparent(colour, 0.16), isEdge: true,
+    borderWidth: 0, pointRadius: 0, pointHitRadius: 0, pointHoverRadius: 0, fill, backgroundColor: transparent(colour, 0.16), isDecoration: true,
   });
   const line = {
-    label: group.name, part, points, isEdge: false,
+    label: group.name, part, points,
     data: points.map((point) => ({ x: point[STEP], y: point[MEAN] })),
     borderColor: colour, backgroundColor: colour, borderWidth: part === "train" ? 1.3 : 2,
-    borderDash: part === "train" ? [4, 3] : [], pointStyle: shapeOf(group.name),
+    borderDash: part === "train" ? [4, 3] : [], ...shapeOf(group.name),
     pointRadius: part === "train" || points.length > 40 ? 0 : 3, pointHoverRadius: 5, clip: 8, order: 0,
   };
   const banded = points.some((point) => point[COUNT] > 1);
   return banded ? [{ ...edge(LOW, false), order: 1 }, { ...edge(HIGH, "-1"), order: 1 }, line] : [line];
 }
 
-function curveTooltip(text) {
+function curveTooltip(text, view) {
   return {
-    filter: (item) => !item.dataset.isEdge,
     callbacks: {
-      title: (items) => (items.length ? `step ${whole(items[0].parsed.x)}` : ""),
+      title: (items) => `step ${[...new Set(items.map((item) => item.parsed.x))].map(whole).join(", ")}`,
       label: (item) => {
         const point = item.dataset.points[item.dataIndex];
         const seeds = point[COUNT] > 1 ? `  (${text(point[LOW])} to ${text(point[HIGH])})` : "";
-        return `${item.dataset.label}, ${item.dataset.part}: ${text(point[MEAN])}${seeds}`;
+        const part = view.parts === "both" ? `, ${item.dataset.part}` : "";
+        return `${item.dataset.label}${part}: ${text(point[MEAN])}${seeds}`;
       },
     },
   };
 }
 
-// A loss has its zero and a share its 100% on the axis, and nothing beyond.
-function valueLimits(value, metric, view) {
-  if (view.scales[value] === "logarithmic") return {};
-  if (value === "loss") return { suggestedMin: 0 };
-  return isShare(metric) ? { min: 0, suggestedMax: 1 } : {};
+// Zero, and of a share 100%, are on the axis where the lines come near them.
+function valueLimits(value, metric, view, datasets) {
+  if (view.scales[value] === "logarithmic") {
+    return { afterBuildTicks: (scale) => {
+      scale.ticks = logTicks(scale.min, scale.max);
+    } };
+  }
+  const values = datasets.flatMap((set) => set.data.map((point) => point.y)).filter(known);
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const share = value === "metric" && isShare(metric);
+  return { suggestedMin: low >= 0 && low < high / 2 ? 0 : undefined, suggestedMax: share && high > 0.7 ? 1 : undefined };
 }
 
 function curveConfig(groups, value, view) {
@@ -53,13 +59,13 @@ function curveConfig(groups, value, view) {
     type: "line",
     data: { datasets },
     options: {
-      interaction: { mode: "nearest", axis: "x", intersect: false },
+      interaction: { mode: "samePlace" },
       scales: {
         x: axis("step", { type: "linear", ticks: { maxTicksLimit: 7, callback: (number) => count(number) } }),
-        y: axis("", { type: view.scales[value], ...valueLimits(value, metric, view),
+        y: axis("", { type: view.scales[value], ...valueLimits(value, metric, view, datasets),
           ticks: { maxTicksLimit: 8, callback: tick } }),
       },
-      plugins: { tooltip: curveTooltip(text) },
+      plugins: { tooltip: curveTooltip(text, view) },
     },
   };
 }

@@ -46,7 +46,7 @@ function paintMark(canvas) {
   context.clearRect(0, 0, 28, 28);
   context.strokeStyle = context.fillStyle = colour;
   context.lineWidth = 3;
-  Chart.helpers.drawPoint(context, { pointStyle: shapeOf(canvas.dataset.name), radius: 9, borderWidth: 3 }, 14, 14);
+  Chart.helpers.drawPoint(context, { ...shapeOf(canvas.dataset.name), radius: 9, borderWidth: 3 }, 14, 14);
 }
 
 // A legend whose entries switch their lines on and off.
@@ -74,7 +74,7 @@ function origin(runs) {
   const groups = new Map();
   for (const run of runs) groups.set(run.group, [...(groups.get(run.group) ?? []), run]);
   const parts = [...groups].map(([group, members]) => {
-    const seeds = members.filter((run) => run.seed !== null).map((run) => run.seed);
+    const seeds = [...new Set(members.filter((run) => run.seed !== null).map((run) => run.seed))];
     if (seeds.length === 0) return members.map((run) => run.name).join(", ");
     return `${group} (seed${seeds.length > 1 ? "s" : ""} ${seeds.join(", ")})`;
   });

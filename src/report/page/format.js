@@ -50,7 +50,8 @@ function isShare(metric) {
 
 function metricText(metric, value, places = 2) {
   if (!known(value)) return "–";
-  return isShare(metric) ? `${(100 * value).toFixed(places)}%` : digits(value, 4);
+  if (isShare(metric)) return `${(100 * value).toFixed(places)}%`;
+  return value.toLocaleString("en", { minimumSignificantDigits: 4, maximumSignificantDigits: 4 });
 }
 
 // "418 ± 2.9 k"; seeds that agree need no ±.

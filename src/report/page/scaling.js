@@ -19,17 +19,16 @@ function scalingConfig(scaling, quantity, hidden) {
       data: series.points.filter((point) => known(point[quantity]) && point[quantity] > 0)
         .map((point) => ({ x: point.length, y: point[quantity] })),
       borderColor: colourOf(series.name), backgroundColor: colourOf(series.name), borderWidth: 2,
-      pointStyle: shapeOf(series.name), pointRadius: 4, pointHoverRadius: 6, clip: 8,
+      ...shapeOf(series.name), pointRadius: 4, pointHoverRadius: 6, clip: 8,
     })) },
     options: {
-      interaction: { mode: "nearest", axis: "x", intersect: false },
+      interaction: { mode: "samePlace" },
       scales: {
         x: axis("length", { type: "logarithmic", min: lengths[0] / 1.12, max: lengths.at(-1) * 1.12, afterBuildTicks: (scale) => {
           scale.ticks = lengths.map((value) => ({ value }));
         }, ticks: { callback: (value) => (value >= 1024 ? `${digits(value / 1024)}k` : whole(value)) } }),
         y: axis("", { type: "logarithmic", min: Math.min(...values) / 1.5, max: Math.max(...values) * 1.5, afterBuildTicks: (scale) => {
-          scale.ticks = quantity === "bytes" ? roundTicks(scale.min, scale.max, 2 ** 10, [16, 8, 4, 2])
-            : roundTicks(scale.min, scale.max, 1e-6, [10, Math.sqrt(10)]);
+          scale.ticks = (quantity === "bytes" ? memoryTicks : logTicks)(scale.min, scale.max);
         }, ticks: { callback: (value) => text(value) } }),
       },
       plugins: { tooltip: { callbacks: {
@@ -45,17 +44,14 @@ function scalingConfig(scaling, quantity, hidden) {
   };
 }
 
-// Round values only: powers of ten, for memory powers of 16, 8, 4 or 2 KiB; as far apart as still gives three.
-function roundTicks(low, high, unit, bases) {
+// Powers of 16, 8, 4 or 2 KiB, as far apart as still gives three.
+function memoryTicks(low, high) {
   const ticksOf = (base) => {
     const ticks = [];
-    for (let power = Math.ceil(Math.log(low / unit) / Math.log(base) - 1e-9); ; power += 1) {
-      const value = unit * base ** power;
-      if (value > high * 1.0001) return ticks;
-      ticks.push({ value });
-    }
+    for (let value = 2 ** 10; value <= high; value *= base) if (value >= low) ticks.push({ value });
+    return ticks;
   };
-  return bases.map(ticksOf).find((ticks) => ticks.length >= 3) ?? ticksOf(bases.at(-1));
+  return [16, 8, 4].map(ticksOf).find((ticks) => ticks.length >= 3) ?? ticksOf(2);
 }
 
 function slopeText(growth) {

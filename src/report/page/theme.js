@@ -7,7 +7,8 @@ const PALETTE = {
   light: ["#0072b2", "#c44e00", "#00855f", "#a8447f", "#8a6a00", "#3f8fc4", "#5b5b5b", "#7a3db8"],
   dark: ["#5db4ef", "#ff8f4a", "#35c79b", "#e594c3", "#e3c04a", "#9ad1f5", "#b9b9b9", "#c39bf0"],
 };
-const SHAPES = ["circle", "rect", "triangle", "rectRot", "star", "crossRot", "cross", "dash"];
+const SHAPES = [["circle"], ["rect"], ["triangle"], ["rectRot"], ["triangle", 180], ["rectRounded"], ["star"],
+  ["triangle", 90], ["crossRot"]];
 
 // One kind of attention keeps its colour from chart to chart and from report to report.
 const PREFERRED = { fmm: 0, softmax: 1, linear: 2, band: 3 };
@@ -30,7 +31,8 @@ function colourOf(name) {
 }
 
 function shapeOf(name) {
-  return SHAPES[(slots.get(name) ?? 0) % SHAPES.length];
+  const [pointStyle, rotation = 0] = SHAPES[(slots.get(name) ?? 0) % SHAPES.length];
+  return { pointStyle, rotation, pointRotation: rotation };
 }
 
 function style(variable) {
@@ -57,6 +59,36 @@ function forgetCharts(parent) {
   }
 }
 
+// Under the pointer: the point nearest in x, and of every other line the point nearest to that one, when it is near
+// enough to be read as the same place. Lines may have points at different steps, or end early.
+Chart.Interaction.modes.samePlace = function samePlace(chart, event) {
+  const REACH = 24;  // pixels
+  const nearest = (items, x) => items.reduce((best, item) =>
+    (best === null || Math.abs(item.element.x - x) < Math.abs(best.element.x - x) ? item : best), null);
+  const lines = chart.getSortedVisibleDatasetMetas()
+    .filter((meta) => !chart.data.datasets[meta.index].isDecoration)
+    .map((meta) => meta.data.map((element, index) => ({ element, datasetIndex: meta.index, index }))
+      .filter(({ element }) => !element.skip));
+  const anchor = nearest(lines.flat(), event.x);
+  if (anchor === null) return [];
+  return lines.map((items) => nearest(items, anchor.element.x))
+    .filter((item) => item !== null && Math.abs(item.element.x - anchor.element.x) <= REACH)
+    .sort((a, b) => a.datasetIndex - b.datasetIndex);
+};
+
+// Round ticks of a logarithmic axis: whole decades, or 1 and 3, or 1, 2 and 5 of each; the first that gives three.
+function logTicks(low, high) {
+  const ticksOf = (steps) => {
+    const ticks = [];
+    for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power += 1) {
+      ticks.push(...steps.map((step) => ({ value: Number(`${step}e${power}`) })));
+    }
+    return ticks.filter(({ value }) => value >= low * 0.999 && value <= high * 1.001);
+  };
+  const candidates = [[1], [1, 3], [1, 2, 5]].map(ticksOf);
+  return candidates.find((ticks) => ticks.length >= 3) ?? candidates.at(-1);
+}
+
 function applyTheme() {
   Chart.defaults.animation = false;
   Chart.defaults.responsive = true;
@@ -74,6 +106,8 @@ function applyTheme() {
     borderColor: style("--line"),
     borderWidth: 1,
     padding: 10,
+    caretPadding: 12,
+    caretSize: 0,
     boxPadding: 5,
     usePointStyle: true,
     titleFont: { weight: "600" },
