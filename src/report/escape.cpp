@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -44,13 +43,6 @@ std::string script_json(const nlohmann::json& value) {
                                                           {"\xe2\x80\xa8", "\\u2028"},
                                                           {"\xe2\x80\xa9", "\\u2029"}}};
   return replaced(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), kScript);
-}
-
-bool safe_in_script(std::string_view script) {
-  std::string lower(script);
-  std::ranges::transform(lower, lower.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower.find("</script") == std::string::npos && lower.find("<!--") == std::string::npos;
 }
 
 }  // namespace fmmformer::report

@@ -16,7 +16,4 @@ std::string html_escaped(std::string_view text);
 /// U+FFFD; numbers that are not finite become null.
 std::string script_json(const nlohmann::json& value);
 
-/// Whether `script` may stand in a <script> element as it is.
-bool safe_in_script(std::string_view script);
-
 }  // namespace fmmformer::report

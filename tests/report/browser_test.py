@@ -104,6 +104,28 @@ def check_controls(browser, page):
     check_errors(browser, "controls")
 
 
+# What the page's own functions say.
+TEXTS = {
+    "seconds(0.01234)": "12.3 ms", "seconds(75)": "75 s", "seconds(185)": "3 min 5 s", "seconds(40000)": "11 h 6 min",
+    "seconds(null)": "–", "bytes(3 * 2 ** 20)": "3 MiB", "count(412000)": "412 k", "whole(3163787)": "3,163,787",
+    "digits(0.000012345)": "1.23e-5", "times(19.4)": "19×", "times(1234)": "1,234×",
+    "metricText({name: 'accuracy'}, 0.98765)": "98.77%", "metricText({name: 'perplexity'}, 33.7)": "33.70",
+    "spreadText({mean: 418000, deviation: 2900}, count)": "418 ± 2.9 k",
+    "spreadText({mean: 2000, deviation: 0}, whole)": "2,000", "spreadText(null, whole)": "–",
+    "comparedTime(0.5)": "2× slower", "comparedTime(8)": "8× faster",
+    "listed(['a', 'b', 'c'])": "a, b and c",
+    "logTicks(0.004, 3).map((tick) => tick.value).join()": "0.01,0.1,1",
+    "logTicks(0.15, 1).map((tick) => tick.value).join()": "0.2,0.5,1",
+}
+
+
+def check_texts(browser, page):
+    browser.open(page, *VIEWS["light"])
+    for expression, wanted in TEXTS.items():
+        shown = browser.evaluate(expression)
+        expect(shown == wanted, f"{expression} is '{shown}', not '{wanted}'")
+
+
 def check_hostile(browser, make_page, folder):
     """Names that are markup are shown; records with nothing in them draw nothing and break nothing."""
     record = {"format": "fmmformer-record", "version": 1, "kind": "training"}
@@ -139,6 +161,7 @@ def main():
         for view in VIEWS:
             check_view(browser, page, view, pictures)
         check_controls(browser, page)
+        check_texts(browser, page)
         check_hostile(browser, make_page, folder)
     print(f"{len(failures)} failures" if failures else "the page is fine in every view")
     return 1 if failures else 0

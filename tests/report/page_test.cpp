@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "report/assets.h"
-#include "report/escape.h"
 #include "report/page_data.h"
 #include "report/synthetic_runs.h"
 
@@ -72,6 +72,13 @@ TEST(Page, IsWholeAndLoadsNothingFromElsewhere) {
   EXPECT_THAT(page, Not(HasSubstr(" src=")));
   EXPECT_EQ(page.find("{{style}}"), std::string::npos);
   EXPECT_EQ(page.find("{{data}}"), std::string::npos);
+}
+
+bool safe_in_script(std::string_view script) {
+  std::string lower(script);
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower.find("</script") == std::string::npos && lower.find("<!--") == std::string::npos;
 }
 
 TEST(Page, ItsScriptsCannotEndTheirElements) {

@@ -60,19 +60,22 @@ function accuracyCard(group, severalTasks) {
 }
 
 function range(values, text) {
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  const [from, to] = [text(low), text(high)];
+  const [from, to] = [text(Math.min(...values)), text(Math.max(...values))];
   return from === to ? from : `${from.replace("×", "")}–${to}`;
 }
 
+// Every FMM method against softmax, at the longest length that was common to them.
 function savingCard(savings) {
   const length = Math.max(...savings.map((saving) => saving.length));
   const same = savings.filter((saving) => saving.length === length);
-  const memory = same.map((saving) => saving.memory_ratio).filter(known);
-  const note = [`than ${same[0].slow} at length ${whole(length)}`,
-    memory.length ? `${range(memory, times)} less memory` : null].filter(Boolean).join(", ");
-  return card("FMM speed-up", `${range(same.map((saving) => saving.time_ratio), times)}`, `faster ${note}`,
-    same.length === 1 ? same[0].fast : undefined);
+  const [time, memory] = [same.map((saving) => saving.time_ratio), same.map((saving) => saving.memory_ratio).filter(known)];
+  const relation = Math.min(...time) >= 1 ? "faster than" : "the speed of";
+  const notes = [`${relation} ${same[0].slow} at length ${whole(length)}`];
+  if (memory.length) {
+    notes.push(Math.min(...memory) >= 1 ? `${range(memory, times)} less memory`
+      : `${range(memory.map((ratio) => 1 / ratio), times)} its memory`);
+  }
+  return card("FMM speed-up", range(time, times), notes.join(", "), same.length === 1 ? same[0].fast : undefined);
 }
 
 function drawHeadline(report) {

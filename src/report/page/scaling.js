@@ -58,6 +58,10 @@ function slopeText(growth) {
   return growth ? growth.exponent.toFixed(2) : "–";
 }
 
+function comparedTime(ratio) {
+  return ratio >= 1 ? `${times(ratio)} faster` : `${times(1 / ratio)} slower`;
+}
+
 function scalingTable(scaling) {
   const titles = ["Method", "Longest", "Time", "Time slope", "Memory", "Memory slope", "Against softmax"];
   const rows = scaling.series.map((series) => {
@@ -65,7 +69,7 @@ function scalingTable(scaling) {
     const saving = scaling.savings.find((one) => one.fast === series.name);
     const cells = [last ? whole(last.length) : "–", seconds(last?.seconds), slopeText(series.time_growth),
       bytes(last?.bytes), slopeText(series.memory_growth),
-      saving ? `${times(saving.time_ratio)} faster at ${whole(saving.length)}` : "–"];
+      saving ? `${comparedTime(saving.time_ratio)} at ${whole(saving.length)}` : "–"];
     return element("tr", {}, element("th", { scope: "row" }, mark(series.name), element("span", {}, series.name)),
       cells.map((cell, i) => element("td", { class: "number", "data-title": titles[i + 1] }, cell)));
   });
