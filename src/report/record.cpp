@@ -36,8 +36,10 @@ void flatten(const JsonNode& node, const std::string& path, std::vector<ConfigLi
     if (!path.empty()) lines.emplace_back(path, node.shown());
     return;
   }
+  const std::string prefix = path.empty() ? "" : path + ".";
   for (const auto& [name, member] : node.members()) {
-    flatten(member, path.empty() ? name : path + "." + name, lines);
+    std::string member_path = prefix;
+    flatten(member, member_path.append(name), lines);
   }
 }
 
