@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records as a small study would leave them: three models, two seeds each, and a scaling run.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace fmmformer::report {
+
+/// The least that is a record.
+nlohmann::json minimal_record(const std::string& kind);
+
+/// A training run of "fmm", "linear" or "softmax" on the copy task.
+nlohmann::json synthetic_training(const std::string& attention, int seed);
+nlohmann::json synthetic_scaling();
+
+/// Writes one folder a run, each with its record.json.
+void write_synthetic_runs(const std::filesystem::path& folder);
+
+}  // namespace fmmformer::report
