@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "fmmformer/nn/layers.h"
+
+namespace fmmformer {
+
+/// A softmax over many words in two steps, its weights tied to the embedding table: the head knows
+/// the words below the first cutoff and one entry for each cluster [cutoff_i, cutoff_{i+1}), and
+///   log p(w) = head(w)                               for a word of the head
+///   log p(w) = head(cluster i) + log softmax_i(w)    for a word of cluster i
+/// Of the head's cluster entries the last belongs to the first cluster, as the authors have it
+/// (facts 4: a mere permutation). Words are numbered by falling frequency.
+class AdaptiveSoftmax : public torch::nn::Module {
+ public:
+  /// `cutoffs` ascend and lie in 1 .. vocabulary - 1.
+  AdaptiveSoftmax(int64_t vocabulary, int64_t dim, std::vector<int64_t> cutoffs);
+
+  /// -log p of every token's target: hidden [T, dim], targets int64 [T], table [vocabulary, dim]
+  /// -> [T]. Never holds [T, vocabulary].
+  at::Tensor losses(const at::Tensor& hidden, const at::Tensor& targets,
+                    const at::Tensor& table) const;
+
+  /// log p of every word: [T, vocabulary]. For few tokens: generation, tests.
+  at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& table) const;
+
+  at::Tensor bias;  // [vocabulary]
+
+ private:
+  struct Head {
+    at::Tensor weight, bias;
+  };
+  Head head(const at::Tensor& table) const;
+  int64_t clusters() const { return static_cast<int64_t>(cutoffs_.size()); }
+  int64_t cluster_begin(int64_t i) const { return cutoffs_[static_cast<size_t>(i)]; }
+  int64_t cluster_size(int64_t i) const;
+  int64_t head_entry(int64_t i) const { return cutoffs_[0] + clusters() - 1 - i; }
+
+  int64_t vocabulary_;
+  std::vector<int64_t> cutoffs_;
+  std::shared_ptr<Linear> cluster_;  // dim -> one logit a cluster
+};
+
+}  // namespace fmmformer

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "fmmformer/nn/blend.h"
+#include "fmmformer/nn/config.h"
+#include "fmmformer/nn/layers.h"
+#include "fmmformer/nn/pass.h"
+
+namespace fmmformer {
+
+struct AttentionShape {
+  int64_t dim = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+};
+
+/// Self-attention: projections, the operator (or softmax) and the output projection.
+/// x [B, N, dim] -> [B, N, dim]; token_mask bool [B, N], true = a real token.
+///
+/// Softmax without dropout is torch's own. With dropout it is the operator's near field with a
+/// window as wide as the sequence: the same numbers, and masks that follow from the pass's seed.
+class AttentionLayer : public torch::nn::Module {
+ public:
+  /// `layer` counts the attention layers of a model: their near-field dropout differs by it.
+  AttentionLayer(const AttentionConfig& config, const AttentionShape& shape, int64_t layer);
+
+  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& token_mask,
+                     const Pass& pass) const;
+
+ private:
+  AttentionInputs project(const at::Tensor& x) const;
+  at::Tensor attend(const AttentionInputs& inputs, const BlendWeights& weights,
+                    const FmmOptions& options, const Pass& pass) const;
+
+  AttentionConfig config_;
+  AttentionShape shape_;
+  int64_t layer_;
+  std::shared_ptr<Linear> query_, key_, value_;  // Projections::kSeparate
+  std::shared_ptr<Linear> fused_;                // Projections::kFused
+  std::shared_ptr<Linear> output_;
+  std::shared_ptr<Blend> blend_;  // none for softmax
+};
+
+}  // namespace fmmformer

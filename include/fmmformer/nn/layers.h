@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ordinary layers. Unlike torch's they are made without values: nn/initialise fills them from
+// a seed, and torch's global generator is never touched.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+
+namespace fmmformer {
+
+/// x [..., in] -> x weight^T + bias [..., out]
+class Linear : public torch::nn::Module {
+ public:
+  Linear(int64_t in, int64_t out, bool with_bias = true);
+  at::Tensor forward(const at::Tensor& x) const;
+
+  at::Tensor weight;  // [out, in]
+  at::Tensor bias;    // [out], or undefined
+};
+
+/// Normalises the last dimension.
+class LayerNorm : public torch::nn::Module {
+ public:
+  explicit LayerNorm(int64_t dim);
+  at::Tensor forward(const at::Tensor& x) const;
+
+  at::Tensor weight, bias;  // [dim]
+};
+
+/// A row of a table for every index.
+class Embedding : public torch::nn::Module {
+ public:
+  Embedding(int64_t rows, int64_t dim);
+  at::Tensor forward(const at::Tensor& indices) const;
+
+  at::Tensor weight;  // [rows, dim]
+};
+
+}  // namespace fmmformer

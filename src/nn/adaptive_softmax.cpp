@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fmmformer/nn/adaptive_softmax.h"
+
+#include <ATen/ATen.h>
+
+#include "fmmformer/nn/linear_cross_entropy.h"
+
+namespace fmmformer {
+
+using at::Tensor;
+
+AdaptiveSoftmax::AdaptiveSoftmax(int64_t vocabulary, int64_t dim, std::vector<int64_t> cutoffs)
+    : vocabulary_(vocabulary), cutoffs_(std::move(cutoffs)) {
+  TORCH_CHECK_VALUE(!cutoffs_.empty(),
+                    "adaptive softmax: no cutoffs; give at least one, or use a linear output");
+  int64_t last = 0;
+  for (const int64_t cutoff : cutoffs_) {
+    TORCH_CHECK_VALUE(cutoff > last && cutoff < vocabulary, "adaptive softmax: cutoffs are ",
+                      at::IntArrayRef(cutoffs_),
+                      "; allowed: ascending, from 1 to vocabulary - 1 = ", vocabulary - 1);
+    last = cutoff;
+  }
+  bias = register_parameter("bias", at::zeros({vocabulary}));
+  cluster_ = register_module("cluster", std::make_shared<Linear>(dim, clusters()));
+}
+
+int64_t AdaptiveSoftmax::cluster_size(int64_t i) const {
+  return (i + 1 < clusters() ? cluster_begin(i + 1) : vocabulary_) - cluster_begin(i);
+}
+
+AdaptiveSoftmax::Head AdaptiveSoftmax::head(const Tensor& table) const {
+  return {at::cat({table.narrow(0, 0, cutoffs_[0]), cluster_->weight}),
+          at::cat({bias.narrow(0, 0, cutoffs_[0]), cluster_->bias})};
+}
+
+Tensor AdaptiveSoftmax::losses(const Tensor& hidden, const Tensor& targets,
+                               const Tensor& table) const {
+  // Where each token's target lies; gradients of the table's slices would each be as large as the
+  // table, so split it once.
+  std::vector<int64_t> sizes = {cutoffs_[0]};
+  for (int64_t i = 0; i < clusters(); ++i) sizes.push_back(cluster_size(i));
+  const auto tables = table.split_with_sizes(sizes), biases = bias.split_with_sizes(sizes);
+
+  Tensor head_targets = targets;
+  std::vector<Tensor> members;
+  for (int64_t i = 0; i < clusters(); ++i) {
+    const int64_t begin = cluster_begin(i);
+    const Tensor in_cluster = targets.ge(begin).logical_and_(targets.lt(begin + cluster_size(i)));
+    head_targets = head_targets.masked_fill(in_cluster, head_entry(i));
+    members.push_back(in_cluster.nonzero().squeeze(1));
+  }
+  Tensor loss = linear_cross_entropy(hidden, at::cat({tables[0], cluster_->weight}),
+                                     at::cat({biases[0], cluster_->bias}), head_targets);
+  for (int64_t i = 0; i < clusters(); ++i) {
+    const Tensor& rows = members[static_cast<size_t>(i)];
+    if (rows.numel() == 0) continue;
+    const size_t part = static_cast<size_t>(i) + 1;
+    const Tensor tail =
+        linear_cross_entropy(hidden.index_select(0, rows), tables[part], biases[part],
+                             targets.index_select(0, rows) - cluster_begin(i));
+    loss = loss.index_add(0, rows, tail);
+  }
+  return loss;
+}
+
+Tensor AdaptiveSoftmax::log_probabilities(const Tensor& hidden, const Tensor& table) const {
+  const Head front = head(table);
+  const Tensor first = at::log_softmax(at::linear(hidden, front.weight, front.bias), -1);
+  std::vector<Tensor> parts = {first.narrow(-1, 0, cutoffs_[0])};
+  for (int64_t i = 0; i < clusters(); ++i) {
+    const int64_t begin = cluster_begin(i), size = cluster_size(i);
+    const Tensor logits =
+        at::linear(hidden, table.narrow(0, begin, size), bias.narrow(0, begin, size));
+    parts.push_back(at::log_softmax(logits, -1) + first.narrow(-1, head_entry(i), 1));
+  }
+  return at::cat(parts, -1);
+}
+
+}  // namespace fmmformer

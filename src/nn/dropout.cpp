@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fmmformer/nn/dropout.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "attention/fmm/cpu/parallel.h"
+#include "attention/philox.h"
+#include "fmmformer/core/random.h"
+#include "nn/cpu/dropout_kernel.h"
+
+namespace fmmformer {
+
+using at::Tensor;
+
+Tensor dropout_seed(uint64_t run_seed, int64_t step, const at::Device& device) {
+  const auto seed = static_cast<int64_t>(derive_seed(run_seed, "dropout", step));
+  return at::full({1}, seed, at::TensorOptions().dtype(at::kLong)).to(device);
+}
+
+namespace {
+
+constexpr int64_t kBlock = 8192;  // elements a task: about 10 microseconds
+
+void check_site(const DropoutSite& site, const Pass& pass) {
+  TORCH_CHECK_VALUE(site.probability >= 0 && site.probability < 1, "dropout: probability is ",
+                    site.probability, "; allowed is 0 <= p < 1");
+  TORCH_CHECK_VALUE(pass.dropout_seed.defined(),
+                    "dropout: the pass is a training one but has no dropout_seed; set "
+                    "pass.dropout_seed = dropout_seed(run_seed, step, device)");
+}
+
+bool is_plain(const DropoutSite& site, const Pass& pass) {
+  return !pass.training || site.probability == 0;
+}
+
+/// Work for the SIMD kernels: fp32 on the CPU. `seed` then lies in plain memory.
+bool has_kernel(const Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
+
+cpu::DropoutStream stream_of(const DropoutSite& site, const Tensor& seed) {
+  return {.seed = static_cast<uint64_t>(seed.const_data_ptr<int64_t>()[0]),
+          .site = static_cast<uint32_t>(site.site),
+          .probability = site.probability};
+}
+
+template <typename Work>
+void for_each_block(int64_t elements, const Work& work) {
+  cpu::parallel_tasks((elements + kBlock - 1) / kBlock, 4 * kBlock,
+                      [&](int64_t block, cpu::Arena&) {
+                        const int64_t begin = block * kBlock;
+                        work(begin, std::min(kBlock, elements - begin));
+                      });
+}
+
+/// Factors in x's type, for what has no kernel of its own.
+Tensor factors_like(const Tensor& x, const DropoutSite& site, const Tensor& seed) {
+  if (!x.is_cpu()) return dropout_factors(x.sizes(), site, seed).to(x.scalar_type());
+  Tensor factors = at::empty(x.sizes(), at::TensorOptions().dtype(at::kFloat));
+  float* out = factors.mutable_data_ptr<float>();
+  const auto stream = stream_of(site, seed);
+  for_each_block(x.numel(), [&](int64_t begin, int64_t count) {
+    cpu::dropout_factors(stream, begin, count, out + begin);
+  });
+  return factors.to(x.scalar_type());
+}
+
+Tensor multiplied(const Tensor& any, const DropoutSite& site, const Tensor& seed) {
+  if (!has_kernel(any)) return any * factors_like(any, site, seed);
+  const Tensor x = any.contiguous();
+  Tensor out = at::empty_like(x);
+  const float* from = x.const_data_ptr<float>();
+  float* to = out.mutable_data_ptr<float>();
+  const auto stream = stream_of(site, seed);
+  for_each_block(x.numel(), [&](int64_t begin, int64_t count) {
+    cpu::dropout_multiply(stream, begin, count, from + begin, to + begin);
+  });
+  return out;
+}
+
+Tensor multiplied_and_added(const Tensor& residual, const Tensor& any, const DropoutSite& site,
+                            const Tensor& seed) {
+  if (!has_kernel(any) || !has_kernel(residual) || residual.sizes() != any.sizes()) {
+    return residual + any * factors_like(any, site, seed);
+  }
+  const Tensor x = any.contiguous(), base = residual.contiguous();
+  Tensor out = at::empty_like(x);
+  const float *from = x.const_data_ptr<float>(), *rest = base.const_data_ptr<float>();
+  float* to = out.mutable_data_ptr<float>();
+  const auto stream = stream_of(site, seed);
+  for_each_block(x.numel(), [&](int64_t begin, int64_t count) {
+    cpu::dropout_multiply_add(stream, begin, count, from + begin, rest + begin, to + begin);
+  });
+  return out;
+}
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+void keep(AutogradContext* context, const DropoutSite& site, const Tensor& seed) {
+  context->save_for_backward({seed});
+  context->saved_data["probability"] = site.probability;
+  context->saved_data["site"] = site.site;
+}
+
+Tensor gradient_of_x(AutogradContext* context, const Tensor& grad) {
+  const DropoutSite site{context->saved_data["probability"].toDouble(),
+                         context->saved_data["site"].toInt()};
+  return multiplied(grad, site, context->get_saved_variables()[0]);
+}
+
+// The masks are drawn again in backward: cheaper than keeping them.
+struct Dropout : torch::autograd::Function<Dropout> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const DropoutSite& site,
+                        const Tensor& seed) {
+    keep(context, site, seed);
+    return multiplied(x, site, seed);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grad) {
+    return {gradient_of_x(context, grad[0]), Tensor(), Tensor()};
+  }
+};
+
+struct ResidualDropout : torch::autograd::Function<ResidualDropout> {
+  static Tensor forward(AutogradContext* context, const Tensor& residual, const Tensor& x,
+                        const DropoutSite& site, const Tensor& seed) {
+    keep(context, site, seed);
+    context->saved_data["residual_type"] = residual.scalar_type();
+    context->saved_data["x_type"] = x.scalar_type();
+    return multiplied_and_added(residual, x, site, seed);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grad) {
+    const auto residual_type = context->saved_data["residual_type"].toScalarType();
+    const auto x_type = context->saved_data["x_type"].toScalarType();
+    return {grad[0].to(residual_type), gradient_of_x(context, grad[0]).to(x_type), Tensor(),
+            Tensor()};
+  }
+};
+
+// out > 0 exactly where an element was positive and kept: backward needs neither input nor mask.
+struct ReluDropout : torch::autograd::Function<ReluDropout> {
+  static Tensor forward(AutogradContext* context, Tensor x, const DropoutSite& site,
+                        const Tensor& seed) {
+    float* values = x.mutable_data_ptr<float>();
+    const auto stream = stream_of(site, seed);
+    for_each_block(x.numel(), [&](int64_t begin, int64_t count) {
+      cpu::dropout_relu(stream, begin, count, values + begin, values + begin);
+    });
+    context->mark_dirty({x});
+    context->save_for_backward({x});
+    context->saved_data["scale"] = 1.0 / (1.0 - site.probability);
+    return x;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const Tensor out = context->get_saved_variables()[0], grad = grads[0].contiguous();
+    const auto scale = static_cast<float>(context->saved_data["scale"].toDouble());
+    Tensor result = at::empty_like(grad);
+    const float *g = grad.const_data_ptr<float>(), *o = out.const_data_ptr<float>();
+    float* to = result.mutable_data_ptr<float>();
+    for_each_block(grad.numel(), [&](int64_t begin, int64_t count) {
+      for (int64_t e = begin; e < begin + count; ++e) to[e] = o[e] > 0 ? g[e] * scale : 0.0f;
+    });
+    return {result, Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, const DropoutSite& site, const Pass& pass) {
+  if (is_plain(site, pass)) return x;
+  check_site(site, pass);
+  return Dropout::apply(x, site, pass.dropout_seed);
+}
+
+Tensor residual_dropout(const Tensor& residual, const Tensor& x, const DropoutSite& site,
+                        const Pass& pass) {
+  if (is_plain(site, pass)) return residual + x;
+  check_site(site, pass);
+  return ResidualDropout::apply(residual, x, site, pass.dropout_seed);
+}
+
+Tensor relu_dropout(Tensor x, const DropoutSite& site, const Pass& pass) {
+  if (is_plain(site, pass)) return x.relu_();
+  check_site(site, pass);
+  if (!has_kernel(x) || !x.is_contiguous()) return dropout(x.relu_(), site, pass);
+  return ReluDropout::apply(std::move(x), site, pass.dropout_seed);
+}
+
+Tensor dropout_factors(at::IntArrayRef sizes, const DropoutSite& site, const Tensor& seed) {
+  // Philox on int64 tensors, each holding a 32-bit word.
+  constexpr int64_t kWord = 0xFFFFFFFF;
+  const int64_t elements = c10::multiply_integers(sizes), blocks = (elements + 3) / 4;
+  const Tensor index = at::arange(blocks, seed.options());
+  Tensor c0 = index.bitwise_and(kWord), c1 = index.__rshift__(32);
+  Tensor c2 = at::full_like(index, site.site & kWord), c3 = at::ones_like(index);
+  Tensor key0 = seed.bitwise_and(kWord), key1 = seed.__rshift__(32).bitwise_and(kWord);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    // A 32 x 32 bit product overflows int64 only into its sign: the bits are right.
+    const Tensor a = c0 * int64_t{kPhiloxMultiplier0}, b = c2 * int64_t{kPhiloxMultiplier1};
+    const Tensor high_a = a.__rshift__(32).bitwise_and(kWord),
+                 high_b = b.__rshift__(32).bitwise_and(kWord);
+    c0 = high_b.bitwise_xor(c1).bitwise_xor(key0);
+    c2 = high_a.bitwise_xor(c3).bitwise_xor(key1);
+    c1 = b.bitwise_and(kWord), c3 = a.bitwise_and(kWord);
+    key0 = (key0 + int64_t{kPhiloxKeyStep0}).bitwise_and(kWord);
+    key1 = (key1 + int64_t{kPhiloxKeyStep1}).bitwise_and(kWord);
+  }
+  const Tensor words = at::stack({c0, c1, c2, c3}, 1).flatten().narrow(0, 0, elements);
+  const Tensor kept = words.ge(int64_t{dropout_threshold(site.probability)});
+  return kept.to(at::kFloat).mul(1.0 / (1.0 - site.probability)).view(sizes);
+}
+
+}  // namespace fmmformer

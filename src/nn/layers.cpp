@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fmmformer/nn/layers.h"
+
+#include <ATen/ATen.h>
+
+namespace fmmformer {
+
+using at::Tensor;
+
+namespace {
+
+constexpr double kNormEps = 1e-5;
+
+}  // namespace
+
+Linear::Linear(int64_t in, int64_t out, bool with_bias) {
+  weight = register_parameter("weight", at::zeros({out, in}));
+  if (with_bias) bias = register_parameter("bias", at::zeros({out}));
+}
+
+Tensor Linear::forward(const Tensor& x) const {
+  return at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+}
+
+LayerNorm::LayerNorm(int64_t dim) {
+  weight = register_parameter("weight", at::ones({dim}));
+  bias = register_parameter("bias", at::zeros({dim}));
+}
+
+Tensor LayerNorm::forward(const Tensor& x) const {
+  return at::layer_norm(x, weight.sizes(), weight, bias, kNormEps);
+}
+
+Embedding::Embedding(int64_t rows, int64_t dim) {
+  weight = register_parameter("weight", at::zeros({rows, dim}));
+}
+
+Tensor Embedding::forward(const Tensor& indices) const { return at::embedding(weight, indices); }
+
+}  // namespace fmmformer

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fmmformer/nn/adaptive_softmax.h"
+
+#include <gtest/gtest.h>
+
+#include "fmmformer/nn/linear_cross_entropy.h"
+#include "nn/helpers.h"
+
+namespace fmmformer {
+namespace {
+
+using namespace fmmformer::testing;
+using torch::Tensor;
+
+TEST(LinearCrossEntropy, EqualsItsFormulaAndGradient) {
+  const auto options = torch::dtype(torch::kDouble).requires_grad(true);
+  // So many classes that the tokens go through in several chunks.
+  const Tensor hidden = torch::randn({5, 4}, options),
+               weight = torch::randn({6'000'000, 4}, options),
+               bias = torch::randn({6'000'000}, options);
+  const Tensor targets = torch::tensor({0, 5'999'999, 17, 4'000'000, 17}),
+               grad = torch::randn({5}, torch::kDouble);
+  const auto run = [&](bool ours) {
+    for (const Tensor& t : {hidden, weight, bias}) t.mutable_grad().reset();
+    const Tensor loss = ours ? linear_cross_entropy(hidden, weight, bias, targets)
+                             : -torch::log_softmax(torch::matmul(hidden, weight.t()) + bias, 1)
+                                    .gather(1, targets.unsqueeze(1))
+                                    .squeeze(1);
+    loss.backward(grad);
+    return std::vector<Tensor>{loss.detach(), hidden.grad().clone(), weight.grad().clone(),
+                               bias.grad().clone()};
+  };
+  const auto ours = run(true), plain = run(false);
+  for (size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_LT(largest_difference(ours[i], plain[i]), 1e-10) << i;
+  }
+}
+
+struct Adaptive : ::testing::Test {
+  Adaptive() {
+    fill(softmax);
+    at::NoGradGuard no_gradients;
+    softmax.bias.normal_();
+  }
+  AdaptiveSoftmax softmax{50, 8, {10, 20, 35}};
+  Tensor table = torch::randn({50, 8}, torch::requires_grad());
+  Tensor hidden = torch::randn({200, 8}, torch::requires_grad());
+};
+
+TEST_F(Adaptive, ProbabilitiesSumToOne) {
+  const Tensor p = softmax.log_probabilities(hidden, table).exp();
+  EXPECT_LT(largest_difference(p.sum(1), torch::ones({200})), 1e-5);
+}
+
+TEST_F(Adaptive, LossesAreThoseOfTheFullDistribution) {
+  const Tensor targets = torch::randint(50, {200});
+  const Tensor plain =
+      -softmax.log_probabilities(hidden, table).gather(1, targets.unsqueeze(1)).squeeze(1);
+  const Tensor ours = softmax.losses(hidden, targets, table);
+  EXPECT_LT(largest_difference(ours, plain), 1e-5);
+
+  const auto gradients = [&](const Tensor& loss) {
+    softmax.zero_grad();
+    table.mutable_grad().reset(), hidden.mutable_grad().reset();
+    loss.mean().backward();
+    std::vector<Tensor> all = {table.grad().clone(), hidden.grad().clone()};
+    for (const Tensor& parameter : softmax.parameters()) all.push_back(parameter.grad().clone());
+    return all;
+  };
+  const auto a = gradients(ours), b = gradients(plain);
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_LT(largest_difference(a[i], b[i]), 1e-5) << i;
+}
+
+TEST_F(Adaptive, TheLastEntryOfTheHeadIsTheFirstCluster) {
+  const Parameters p{softmax};
+  const Tensor first = torch::log_softmax(
+      torch::cat({torch::matmul(hidden, table.slice(0, 0, 10).t()) + softmax.bias.slice(0, 0, 10),
+                  plain_linear(p, "cluster", hidden)},
+                 1),
+      1);
+  const Tensor tail = torch::log_softmax(
+      torch::matmul(hidden, table.slice(0, 10, 20).t()) + softmax.bias.slice(0, 10, 20), 1);
+  EXPECT_LT(largest_difference(softmax.log_probabilities(hidden, table).select(1, 13),
+                               first.select(1, 12) + tail.select(1, 3)),
+            1e-5);
+}
+
+TEST_F(Adaptive, ClustersWithoutATargetAreFine) {
+  const Tensor targets = torch::randint(10, {200});
+  softmax.losses(hidden, targets, table).sum().backward();
+  EXPECT_TRUE(table.grad().slice(0, 10).eq(0).all().item<bool>());
+}
+
+TEST(AdaptiveSoftmax, BadCutoffsAreErrors) {
+  EXPECT_THROW(AdaptiveSoftmax(50, 8, {}), c10::ValueError);
+  EXPECT_THROW(AdaptiveSoftmax(50, 8, {20, 10}), c10::ValueError);
+  EXPECT_THROW(AdaptiveSoftmax(50, 8, {50}), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace fmmformer

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fmmformer/nn/dropout.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+namespace fmmformer {
+namespace {
+
+using torch::Tensor;
+
+Pass training(int64_t step = 0, uint64_t seed = 7) {
+  return {.training = true, .dropout_seed = dropout_seed(seed, step, at::kCPU)};
+}
+
+constexpr DropoutSite kSite{.probability = 0.3, .site = 5};
+
+TEST(Dropout, DropsTheStatedShareAndKeepsTheMean) {
+  const Tensor out = dropout(torch::ones({200, 1000}), kSite, training());
+  EXPECT_NEAR(out.eq(0).to(torch::kDouble).mean().item<double>(), 0.3, 0.005);
+  EXPECT_NEAR(out.mean().item<double>(), 1, 0.005);
+  EXPECT_FLOAT_EQ(out.max().item<float>(), 1 / 0.7f);
+}
+
+TEST(Dropout, TheSameSeedGivesTheSameMask) {
+  const Tensor x = torch::ones({64, 33});
+  EXPECT_TRUE(torch::equal(dropout(x, kSite, training()), dropout(x, kSite, training())));
+}
+
+TEST(Dropout, MasksDifferBySiteStepAndRun) {
+  const Tensor x = torch::ones({64, 33});
+  const Tensor base = dropout(x, kSite, training());
+  const auto agreement = [&](const Tensor& other) {
+    return base.eq(other).to(torch::kDouble).mean().item<double>();
+  };
+  const double independent = 0.7 * 0.7 + 0.3 * 0.3;
+  EXPECT_NEAR(agreement(dropout(x, {.probability = 0.3, .site = 6}, training())), independent,
+              0.05);
+  EXPECT_NEAR(agreement(dropout(x, kSite, training(1))), independent, 0.05);
+  EXPECT_NEAR(agreement(dropout(x, kSite, training(0, 8))), independent, 0.05);
+}
+
+TEST(Dropout, NothingHappensInInferenceOrWithProbabilityZero) {
+  const Tensor x = torch::randn({3, 5}), y = torch::randn({3, 5});
+  for (const auto& [site, pass] :
+       {std::pair(kSite, Pass{}), std::pair(DropoutSite{.probability = 0}, training())}) {
+    EXPECT_TRUE(torch::equal(dropout(x, site, pass), x));
+    EXPECT_TRUE(torch::equal(residual_dropout(y, x, site, pass), y + x));
+    EXPECT_TRUE(torch::equal(relu_dropout(x.clone(), site, pass), x.relu()));
+  }
+}
+
+TEST(Dropout, EveryLengthEqualsTheFactorsFromPlainTensorOperations) {
+  const Pass pass = training();
+  for (const int64_t length : {1, 3, 4, 5, 63, 64, 65, 127, 8191, 8192, 8193, 50001}) {
+    const Tensor factors = dropout_factors({length}, kSite, pass.dropout_seed);
+    const Tensor x = torch::randn({length}), y = torch::randn({length});
+    EXPECT_TRUE(torch::equal(dropout(x, kSite, pass), x * factors)) << length;
+    // Not bit by bit: the kernel may fuse the product and the sum.
+    EXPECT_TRUE(torch::allclose(residual_dropout(y, x, kSite, pass), y + x * factors, 1e-5, 1e-6))
+        << length;
+    EXPECT_TRUE(torch::equal(relu_dropout(x.clone(), kSite, pass), x.relu() * factors)) << length;
+  }
+}
+
+TEST(Dropout, OtherTypesAndStridesGetTheSameMask) {
+  const Pass pass = training();
+  const Tensor x = torch::randn({40, 24});
+  const Tensor kept = dropout(x, kSite, pass).ne(0);
+  for (const auto type : {torch::kDouble, torch::kBFloat16, torch::kHalf}) {
+    const Tensor out = dropout(x.to(type), kSite, pass);
+    EXPECT_EQ(out.scalar_type(), type);
+    EXPECT_TRUE(torch::equal(out.ne(0), kept));
+  }
+  EXPECT_TRUE(torch::equal(dropout(x.t().contiguous().t(), kSite, pass).ne(0), kept));
+}
+
+TEST(Dropout, GradientsCarryTheSameMask) {
+  const Pass pass = training();
+  const Tensor factors = dropout_factors({50, 70}, kSite, pass.dropout_seed);
+  const Tensor x = torch::randn({50, 70}, torch::requires_grad()),
+               y = torch::randn({50, 70}, torch::requires_grad()), grad = torch::randn({50, 70});
+
+  dropout(x, kSite, pass).backward(grad);
+  EXPECT_TRUE(torch::equal(x.grad(), grad * factors));
+
+  x.mutable_grad().reset();
+  residual_dropout(y, x, kSite, pass).backward(grad);
+  EXPECT_TRUE(torch::equal(x.grad(), grad * factors));
+  EXPECT_TRUE(torch::equal(y.grad(), grad));
+
+  x.mutable_grad().reset();
+  relu_dropout(x * 1, kSite, pass).backward(grad);
+  EXPECT_TRUE(torch::equal(x.grad(), grad * factors * x.detach().gt(0)));
+}
+
+TEST(Dropout, ATrainingPassWithoutASeedIsAnError) {
+  const Pass pass{.training = true};
+  EXPECT_THROW(dropout(torch::ones({2}), kSite, pass), c10::ValueError);
+  EXPECT_THROW(residual_dropout(torch::ones({2}), torch::ones({2}), kSite, pass), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace fmmformer
