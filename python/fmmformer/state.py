@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, repr=False)
 class FmmState:
     """All that causal FMM attention keeps of the tokens so far: constant in their number.
 
@@ -24,6 +24,14 @@ class FmmState:
     far_sums: Tensor  #: [B, H, r, D, Dv]: sum_j f_l(k_j) v_j^T
     far_key_sums: Tensor  #: [B, H, r, D]: sum_j f_l(k_j)
     position: Tensor  #: int64 [1]: how many tokens were fed in
+
+    def __repr__(self) -> str:
+        batch, left, heads, dim = self.keys.shape
+        return (
+            f"FmmState(position={self.position.item()}, batch={batch}, heads={heads}, head_dim={dim}, "
+            f"value_dim={self.values.shape[-1]}, left={left}, feature_maps={self.far_sums.shape[2]}, "
+            f"dtype={self.keys.dtype}, device={self.keys.device})"
+        )
 
     def tensors(self) -> list[Tensor]:
         """The six tensors, in the order of the fields: what the operators take."""

@@ -30,7 +30,7 @@ AttentionCase scaling_case(const ScalingMethod& method, int64_t length);
 struct ScalingPoint {
   int64_t length = 0;
   Timing timing = {};
-  int64_t peak_bytes = 0;  // beyond the inputs
+  int64_t peak_bytes = 0;    // beyond the inputs
   std::string failure = {};  // why it was not measured
 };
 

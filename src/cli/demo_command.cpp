@@ -110,12 +110,13 @@ int run_demo(const CommandLine& line) {
   write_file_atomically(folder / "scaling.json", scaling.dump(2) + "\n");
   std::vector<fs::path> records = {folder / "scaling.json"};
   for (const char* model : kModels) records.push_back(folder / model);
-  report::write_report(records, page,
-                       {.title = "FMMformer demo: copying with near and far field",
-                        .written = utc_now()});
+  report::write_report(
+      records, page,
+      {.title = "FMMformer demo: copying with near and far field", .written = utc_now()});
   const auto [length, times] = advantage(scaling);
   std::printf(
-      "\n1. Copy task, accuracy after the same steps: FMM %.1f %%, softmax %.1f %%, linear %.1f %%\n"
+      "\n1. Copy task, accuracy after the same steps: FMM %.1f %%, softmax %.1f %%, linear %.1f "
+      "%%\n"
       "2. At length %ld softmax attention takes %.1f times as long as FMM (3 kernels + band 30)\n"
       "3. Training time: FMM %s, softmax %s, linear %s\n"
       "The page: %s\n",

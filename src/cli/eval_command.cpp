@@ -45,8 +45,8 @@ int run_eval(const CommandLine& line) {
   const train::TrainedModel trained = train::load_run(
       options.run, options.step < 0 ? std::nullopt : std::optional(options.step), device);
   const train::TrainConfig& config = trained.experiment.train;
-  const auto task = tasks::make_task(
-      trained.experiment.task, derive_seed(static_cast<uint64_t>(config.seed), "task"));
+  const auto task = tasks::make_task(trained.experiment.task,
+                                     derive_seed(static_cast<uint64_t>(config.seed), "task"));
   const train::EvaluationPlan plan{
       .split = options.split == "train"  ? tasks::Split::kTrain
                : options.split == "test" ? tasks::Split::kTest

@@ -60,9 +60,8 @@ std::string answer_line(const at::Tensor& logits) {
     answer["label"] = best.item<int64_t>();
   } else {
     const at::Tensor plain = best.to(at::kCPU).contiguous();
-    answer["next_tokens"] =
-        std::vector<int64_t>(plain.const_data_ptr<int64_t>(),
-                             plain.const_data_ptr<int64_t>() + plain.numel());
+    answer["next_tokens"] = std::vector<int64_t>(plain.const_data_ptr<int64_t>(),
+                                                 plain.const_data_ptr<int64_t>() + plain.numel());
   }
   return answer.dump() + "\n";
 }
@@ -75,12 +74,14 @@ int run_predict(const CommandLine& line) {
       "Applies a trained model to token ids: a label an example, or for a model of tokens the most "
       "likely next token\nat every position.");
   app.add_option("--run", options.run, "the run's folder")->required()->type_name("FOLDER");
-  app.add_option("INPUT", options.input,
-                 "JSON lines ({\"tokens\": [..]}), a safetensors file with `tokens`, or - for stdin")
+  app.add_option(
+         "INPUT", options.input,
+         "JSON lines ({\"tokens\": [..]}), a safetensors file with `tokens`, or - for stdin")
       ->required();
   app.add_option("-o,--output", options.output, "write the answers here (default: print them)")
       ->type_name("FILE");
-  app.add_option("--logits", options.logits, "also write all logits, tensors logits.0, logits.1, ..")
+  app.add_option("--logits", options.logits,
+                 "also write all logits, tensors logits.0, logits.1, ..")
       ->type_name("F.safetensors");
   app.add_option("--step", options.step, "which checkpoint (default: the best, else the last)")
       ->type_name("N");

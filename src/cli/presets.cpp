@@ -32,7 +32,8 @@ std::vector<std::string> preset_names() {
 fs::path find_config(const std::string& path_or_preset) {
   if (fs::is_regular_file(path_or_preset)) return path_or_preset;
   if (path_or_preset.ends_with(".toml")) {
-    throw UsageError("'" + path_or_preset + "': no such file; `fmmformer presets` lists what there "
+    throw UsageError("'" + path_or_preset +
+                     "': no such file; `fmmformer presets` lists what there "
                      "is");
   }
   const fs::path preset = configs_folder() / (path_or_preset + ".toml");

@@ -23,12 +23,12 @@ int run_presets(const CommandLine& line) {
     if (name.find(filter) == std::string::npos) continue;
     const train::ExperimentConfig experiment = train::load_experiment(find_config(name));
     if (as_json) {
-      all.push_back({{"name", name},
-                     {"about", experiment.about},
-                     {"reproduces", experiment.reproduces}});
+      all.push_back(
+          {{"name", name}, {"about", experiment.about}, {"reproduces", experiment.reproduces}});
     } else {
-      std::printf("%-26s %s%s\n", name.c_str(), experiment.about.c_str(),
-                  experiment.reproduces.empty() ? "" : ("  [" + experiment.reproduces + "]").c_str());
+      std::printf(
+          "%-26s %s%s\n", name.c_str(), experiment.about.c_str(),
+          experiment.reproduces.empty() ? "" : ("  [" + experiment.reproduces + "]").c_str());
     }
   }
   if (as_json) std::printf("%s\n", all.dump(2).c_str());
@@ -39,7 +39,8 @@ int run_config(const CommandLine& line) {
   std::string what;
   std::vector<std::string> overrides;
   bool describe = false;
-  CLI::App app("Prints a config as the trainer would use it: every key, defaults and --set included.");
+  CLI::App app(
+      "Prints a config as the trainer would use it: every key, defaults and --set included.");
   app.add_option("CONFIG", what, "a TOML file or a preset's name");
   app.add_option("--set", overrides, "override a.b=c; may be repeated")->type_name("A.B=C");
   app.add_flag("--describe", describe, "every key with its kind, default, range and meaning");
@@ -56,7 +57,8 @@ int run_config(const CommandLine& line) {
     return kDone;
   }
   if (what.empty()) throw UsageError(line.command + ": name a config, or ask with --describe");
-  std::printf("%s", train::experiment_toml(train::load_experiment(find_config(what), overrides)).c_str());
+  std::printf("%s",
+              train::experiment_toml(train::load_experiment(find_config(what), overrides)).c_str());
   return kDone;
 }
 

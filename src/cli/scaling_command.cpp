@@ -31,9 +31,8 @@ Json point_json(const ScalingPoint& point) {
 void print_series(const std::vector<ScalingPoint>& points) {
   for (const ScalingPoint& point : points) {
     if (point.failure.empty()) {
-      std::printf("  %7ld %10.2f ms +-%2.0f%% %9.1f MiB\n", point.length,
-                  1e3 * point.timing.median, 100 * point.timing.spread(),
-                  static_cast<double>(point.peak_bytes) / (1 << 20));
+      std::printf("  %7ld %10.2f ms +-%2.0f%% %9.1f MiB\n", point.length, 1e3 * point.timing.median,
+                  100 * point.timing.spread(), static_cast<double>(point.peak_bytes) / (1 << 20));
     } else {
       std::printf("  %7ld not run: %s\n", point.length, point.failure.c_str());
     }
@@ -48,10 +47,9 @@ Json measure_scaling_record(const ScalingRequest& request) {
   const LiveLine live;
   Json series = Json::array();
   for (const ScalingMethod& method : scaling_methods()) {
-    const std::vector<ScalingPoint> points =
-        measure_scaling(method, request.plan, [&](int64_t length) {
-          live.show(method.name + ", length " + std::to_string(length));
-        });
+    const std::vector<ScalingPoint> points = measure_scaling(
+        method, request.plan,
+        [&](int64_t length) { live.show(method.name + ", length " + std::to_string(length)); });
     live.clear();
     std::printf("%s\n", method.name.c_str());
     print_series(points);

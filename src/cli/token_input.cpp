@@ -17,11 +17,13 @@ using nlohmann::json;
 constexpr const char* kForm = R"(one example a line, {"tokens": [1, 2, 3]} or [1, 2, 3])";
 
 std::vector<int64_t> tokens_of(const json& list, const std::string& where) {
-  if (!list.is_array()) throw std::invalid_argument(where + ": no list of tokens; wanted is " + kForm);
+  if (!list.is_array())
+    throw std::invalid_argument(where + ": no list of tokens; wanted is " + kForm);
   std::vector<int64_t> tokens;
   for (const json& token : list) {
     if (!token.is_number_integer()) {
-      throw std::invalid_argument(where + ": " + token.dump() + " is no token; tokens are integers");
+      throw std::invalid_argument(where + ": " + token.dump() +
+                                  " is no token; tokens are integers");
     }
     tokens.push_back(token.get<int64_t>());
   }
@@ -42,7 +44,8 @@ std::vector<TokenInput> read_json_lines(std::istream& stream, const std::string&
         throw std::invalid_argument(where + ": has no \"tokens\"; wanted is " + kForm);
       }
       input.tokens = tokens_of(value.at("tokens"), where);
-      if (value.contains("other_tokens")) input.other_tokens = tokens_of(value.at("other_tokens"), where);
+      if (value.contains("other_tokens"))
+        input.other_tokens = tokens_of(value.at("other_tokens"), where);
     } else {
       input.tokens = tokens_of(value, where);
     }
@@ -82,8 +85,9 @@ std::vector<TokenInput> read_tensors(const std::filesystem::path& path) {
   std::vector<std::vector<int64_t>> others(rows.size());
   if (const SafeTensor* other = file.find("other_tokens")) others = rows_of(*other, path.string());
   if (others.size() != rows.size()) {
-    throw std::invalid_argument(path.string() + ": other_tokens has " + std::to_string(others.size()) +
-                                " examples, tokens " + std::to_string(rows.size()));
+    throw std::invalid_argument(path.string() + ": other_tokens has " +
+                                std::to_string(others.size()) + " examples, tokens " +
+                                std::to_string(rows.size()));
   }
   std::vector<TokenInput> inputs;
   for (size_t i = 0; i < rows.size(); ++i) {

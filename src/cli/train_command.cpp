@@ -58,7 +58,8 @@ int report_outcome(const train::RunOutcome& outcome, const std::filesystem::path
       std::fprintf(stderr, "fmmformer train: %s\n", outcome.message.c_str());
       return kFailed;
     case train::RunStatus::kInterrupted:
-      std::fprintf(stderr, "stopped after step %ld and saved; go on with\n  fmmformer train %s --resume\n",
+      std::fprintf(stderr,
+                   "stopped after step %ld and saved; go on with\n  fmmformer train %s --resume\n",
                    outcome.step, folder.c_str());
       return kDone;
     case train::RunStatus::kFinished:
@@ -87,15 +88,14 @@ int run_train(const CommandLine& line) {
                                       : options.json ? ProgressStyle::kJson
                                                      : ProgressStyle::kAuto);
   if (options.resume && std::filesystem::is_directory(options.what)) {
-    const auto outcome =
-        train::resume_run(options.what, options.overrides, settings, *listener);
+    const auto outcome = train::resume_run(options.what, options.overrides, settings, *listener);
     return report_outcome(outcome, options.what, options);
   }
   const train::ExperimentConfig experiment =
       train::load_experiment(find_config(options.what), options.overrides);
-  const std::filesystem::path folder =
-      options.out.empty() ? std::filesystem::path("runs") / experiment.name
-                          : std::filesystem::path(options.out);
+  const std::filesystem::path folder = options.out.empty()
+                                           ? std::filesystem::path("runs") / experiment.name
+                                           : std::filesystem::path(options.out);
   const auto outcome = options.resume
                            ? train::resume_run(folder, options.overrides, settings, *listener)
                            : train::start_run(experiment, folder, settings, *listener);

@@ -33,15 +33,15 @@ class TextProgress : public train::TrainListener {
  public:
   void started(int64_t parameters, int64_t first_step, const Metric& metric) override {
     metric_ = metric;
-    print(formatted("%s parameters%s", count_text(static_cast<double>(parameters)).c_str(),
-                    first_step > 0 ? formatted(", going on after step %ld", first_step).c_str()
-                                   : ""));
+    print(formatted(
+        "%s parameters%s", count_text(static_cast<double>(parameters)).c_str(),
+        first_step > 0 ? formatted(", going on after step %ld", first_step).c_str() : ""));
   }
 
   void stepped(const StepReport& report) override {
     const auto now = Clock::now();
-    if (now - shown_ < (live_.on_terminal() ? Clock::duration(kLiveEvery)
-                                            : Clock::duration(kPlainEvery)))
+    if (now - shown_ <
+        (live_.on_terminal() ? Clock::duration(kLiveEvery) : Clock::duration(kPlainEvery)))
       return;
     shown_ = now;
     const std::string text = formatted(

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "fmmformer/core/base64.h"
 #include "report/groups.h"
 #include "report/scaling.h"
 
@@ -14,20 +15,6 @@ namespace fmmformer::report {
 namespace {
 
 using nlohmann::json;
-
-std::string base64(const std::vector<unsigned char>& bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  text.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t count = std::min<size_t>(3, bytes.size() - i);
-    unsigned bits = 0;
-    for (size_t j = 0; j < 3; ++j) bits = bits << 8 | (j < count ? bytes[i + j] : 0U);
-    for (size_t j = 0; j < 4; ++j) text += j <= count ? kDigits[bits >> (18 - 6 * j) & 63U] : '=';
-  }
-  return text;
-}
 
 json spread_json(const Spread& spread) {
   if (spread.count == 0) return nullptr;
@@ -202,7 +189,7 @@ json packed_matrix(const Matrix& matrix) {
           {"columns", matrix.columns},
           {"low", low},
           {"high", high},
-          {"base64", base64(bytes)}};
+          {"base64", base64_encoded(bytes)}};
 }
 
 json page_data(const std::vector<Record>& records, const PageOptions& options) {

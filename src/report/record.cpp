@@ -9,6 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "fmmformer/core/base64.h"
 #include "report/json_node.h"
 
 namespace fmmformer {
@@ -131,8 +132,25 @@ LayerBlend read_layer_blend(const JsonNode& node, int64_t position) {
   return blend;
 }
 
+// {"rows", "columns", "low", "high", "base64"}: a byte a value, level n of 255 is
+// low + n (high - low) / 255.
+Matrix read_packed_matrix(const JsonNode& node) {
+  Matrix matrix{.rows = node["rows"].integer(0), .columns = node["columns"].integer(0)};
+  const auto levels = base64_decoded(node["base64"].text());
+  if (!levels || matrix.rows < 0 || matrix.columns < 0 ||
+      std::ssize(*levels) != matrix.rows * matrix.columns) {
+    node["base64"].fail("a byte for each of rows x columns values, in base64");
+  }
+  const double low = node["low"].number(0), high = node["high"].number(1);
+  for (const uint8_t level : *levels) {
+    matrix.values.push_back(static_cast<float>(low + level * (high - low) / 255));
+  }
+  return matrix;
+}
+
 std::optional<Matrix> read_matrix(const JsonNode& node) {
   if (node.empty()) return std::nullopt;
+  if (node.is_object()) return read_packed_matrix(node);
   Matrix matrix;
   for (const JsonNode& row : node.elements()) {
     const auto values = row.elements();

@@ -17,8 +17,9 @@
 //    "blend": [{"layer": 0, "near": [w per head] or [[w per channel] per head],
 //               "far": [the same, per feature map], "feature_maps": ["elu", ...]}, ...],
 //    "maps": {"tokens": ["7", ...],
-//             "heads": [{"layer": 0, "head": 0, "near": [[row] ...], "far": ..., "blend": ...},
-//             ...]}
+//             "heads": [{"layer": 0, "head": 0, "near": [[row] ...] or {"rows": 64, "columns": 64,
+//                        "low": 0, "high": 0.9, "base64": a byte a value}, "far": ..., "blend":
+//                        ...}, ...]}
 //
 //   scaling:
 //    "series": [{"name": "3 kernels + band 30", "attention": "fmm",

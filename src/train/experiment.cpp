@@ -78,8 +78,8 @@ void check_experiment(const ConfigValue& root, const ExperimentConfig& experimen
   try {
     const AttentionConfig& attention = experiment.model.attention;
     if (attention.kind == AttentionKind::kFmm) {
-      blend_rule(attention.blend, {.near = attention.bandwidth > 0,
-                                   .kernels = std::ssize(attention.feature_maps)});
+      blend_rule(attention.blend,
+                 {.near = attention.bandwidth > 0, .kernels = std::ssize(attention.feature_maps)});
     }
     experiment.model.width_of_head();
   } catch (const std::invalid_argument& error) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fmmformer/core/base64.h"
 #include "fmmformer/models/attention_capture.h"
 #include "train/batch_tensors.h"
 
@@ -16,33 +17,32 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string base64(const std::vector<uint8_t>& bytes) {
-  static constexpr char kDigits[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t j = 0; j < 3; ++j) group = group << 8 | (i + j < bytes.size() ? bytes[i + j] : 0);
-    for (size_t j = 0; j < 4; ++j) {
-      text += i + j > bytes.size() ? '=' : kDigits[group >> (18 - 6 * j) & 63];
-    }
-  }
-  return text;
+int64_t tokens_per_cell(int64_t length) { return (length + kMapCells - 1) / kMapCells; }
+
+// The largest of every cell of tokens: a thin diagonal stays one.
+at::Tensor pooled_to_cells(const at::Tensor& matrix) {
+  const int64_t tokens = tokens_per_cell(matrix.size(0));
+  if (tokens == 1) return matrix;
+  return at::max_pool2d(matrix.unsqueeze(0).unsqueeze(0), tokens, tokens, 0, 1, /*ceil_mode=*/true)
+      .squeeze(0)
+      .squeeze(0);
 }
 
-// Magnitudes in 255 steps of the largest: enough for the eye, a hundredth of the text.
+// In 255 steps between the lowest and the highest: enough for the eye, a hundredth of the text.
 Json picture_of(const at::Tensor& matrix) {
-  const at::Tensor magnitude = matrix.abs().to(at::kDouble).contiguous();
-  const double largest = magnitude.max().item<double>();
-  std::vector<uint8_t> bytes(static_cast<size_t>(magnitude.numel()));
-  const double* values = magnitude.const_data_ptr<double>();
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<uint8_t>(largest > 0 ? std::lround(255 * values[i] / largest) : 0);
+  const at::Tensor cells = pooled_to_cells(matrix.to(at::kCPU, at::kDouble)).contiguous();
+  const double low = cells.min().item<double>(), high = cells.max().item<double>();
+  std::vector<uint8_t> levels(static_cast<size_t>(cells.numel()));
+  const double* values = cells.const_data_ptr<double>();
+  for (size_t i = 0; i < levels.size(); ++i) {
+    levels[i] =
+        static_cast<uint8_t>(high > low ? std::lround(255 * (values[i] - low) / (high - low)) : 0);
   }
-  return {{"rows", magnitude.size(0)},
-          {"columns", magnitude.size(1)},
-          {"max", largest},
-          {"base64", base64(bytes)}};
+  return {{"rows", cells.size(0)},
+          {"columns", cells.size(1)},
+          {"low", low},
+          {"high", high},
+          {"base64", base64_encoded(levels)}};
 }
 
 void add_maps_of_layer(const AttentionRecord& record, Json& heads) {
@@ -108,8 +108,13 @@ void add_pictures(const Model& model, const tasks::Task& task, const c10::Device
     blend.push_back(blend_of_layer(record));
   }
   Json tokens = Json::array();
-  for (int64_t i = 0; i < inputs.tokens.size(1); ++i) {
-    tokens.push_back(task.token_text(example.tokens[static_cast<size_t>(i)]));
+  const int64_t length = inputs.tokens.size(1), per_cell = tokens_per_cell(length);
+  for (int64_t i = 0; i < length; i += per_cell) {
+    std::string text;
+    for (int64_t j = i; j < std::min(i + per_cell, length); ++j) {
+      text += (j > i ? " " : "") + task.token_text(example.tokens[static_cast<size_t>(j)]);
+    }
+    tokens.push_back(std::move(text));
   }
   recorder.set("maps", {{"tokens", std::move(tokens)}, {"heads", std::move(heads)}});
   recorder.set("blend", std::move(blend));

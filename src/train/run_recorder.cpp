@@ -89,8 +89,7 @@ void RunRecorder::add(const MetricReport& report) {
   const std::string prefix = std::string(report.split) + "/";
   events_.scalar(prefix + "loss", report.step, report.loss);
   events_.scalar(prefix + std::string(metric_.name), report.step, report.metric);
-  if (report.split == "train")
-    events_.scalar("learning_rate", report.step, report.learning_rate);
+  if (report.split == "train") events_.scalar("learning_rate", report.step, report.learning_rate);
   add_to_curve(report.split, report.step, report.loss, report.metric);
 }
 

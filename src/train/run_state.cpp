@@ -31,8 +31,8 @@ RunState RunState::from_json(const Json& json) {
             .seconds = json.at("seconds"),
             .device = json.at("device")};
   } catch (const nlohmann::json::exception& error) {
-    throw std::invalid_argument(std::string("the checkpoint's state is not one of a training run (") +
-                                error.what() + ")");
+    throw std::invalid_argument(
+        std::string("the checkpoint's state is not one of a training run (") + error.what() + ")");
   }
 }
 

@@ -37,8 +37,7 @@ TrainingSession::TrainingSession(ExperimentConfig experiment, RunFolder folder,
       folder_(std::move(folder)),
       device_(options.device),
       listener_(listener),
-      checkpoints_(folder_.checkpoints(), StoreAccess::kWrite,
-                   experiment_.train.keep_checkpoints),
+      checkpoints_(folder_.checkpoints(), StoreAccess::kWrite, experiment_.train.keep_checkpoints),
       metric_(metric_for(experiment_.model)) {
   const auto seed = static_cast<uint64_t>(experiment_.train.seed);
   task_ = tasks::make_task(experiment_.task, derive_seed(seed, "task"));
@@ -140,8 +139,7 @@ bool TrainingSession::collect_losses() {
       fail(one.step + 1);
       return false;
     }
-    state_.window +=
-        {.loss = loss, .correct = one.correct.item<double>(), .count = one.counted};
+    state_.window += {.loss = loss, .correct = one.correct.item<double>(), .count = one.counted};
     last_loss_ = loss / std::max(one.counted, 1.0);
   }
   pending_.clear();
@@ -232,9 +230,8 @@ RunOutcome TrainingSession::stop(RunStatus status, const std::string& message) {
   static constexpr std::string_view kNames[] = {"finished", "interrupted", "failed"};
   nlohmann::ordered_json parts = nlohmann::ordered_json::object();
   for (size_t part = 0; part < kStepPartNames.size(); ++part) {
-    const double share = clock_.total() > 0
-                             ? clock_.seconds(static_cast<StepPart>(part)) / clock_.total()
-                             : 0.0;
+    const double share =
+        clock_.total() > 0 ? clock_.seconds(static_cast<StepPart>(part)) / clock_.total() : 0.0;
     parts[std::string(kStepPartNames[part])] = share;
   }
   result_["steps"] = state_.step;
@@ -270,10 +267,8 @@ void TrainingSession::finish() {
       listener_.evaluating(done, all);
       return true;
     });
-    const MetricReport report{.step = best.step,
-                              .split = "test",
-                              .loss = score.mean_loss(),
-                              .metric = metric_of(score)};
+    const MetricReport report{
+        .step = best.step, .split = "test", .loss = score.mean_loss(), .metric = metric_of(score)};
     listener_.measured(report);
     result_["test_loss"] = report.loss, result_["test_metric"] = report.metric;
   }

@@ -68,7 +68,7 @@ class TrainingSession {
   std::optional<Prefetcher<StepBatches>> batches_;
   std::vector<PendingStep> pending_;
   StepClock clock_;
-  std::string problem_;                // why the run failed
+  std::string problem_;                 // why the run failed
   nlohmann::ordered_json result_ = {};  // of the record
   double last_loss_ = 0, learning_rate_ = 0;
   int64_t saved_step_ = -1;

@@ -115,6 +115,18 @@ TEST(ParseRecord, ReadsWeightsPerHead) {
   EXPECT_EQ(record.blend[0].far, (std::vector<FieldWeights>{{{0.75}, {1.0}}}));
 }
 
+TEST(ParseRecord, ReadsAMapOfBytes) {
+  const Record record =
+      parsed(json::parse(R"({"format": "fmmformer-record", "version": 1, "kind": "training",
+        "maps": {"heads": [{"near": {"rows": 1, "columns": 3, "low": -1, "high": 1.55,
+                                     "base64": "AGT/"}}]}})"));
+  const Matrix& near = *record.maps.heads.at(0).near;
+  EXPECT_EQ(near.columns, 3);
+  EXPECT_FLOAT_EQ(near.values[0], -1);
+  EXPECT_FLOAT_EQ(near.values[1], 0);
+  EXPECT_FLOAT_EQ(near.values[2], 1.55F);
+}
+
 TEST(ParseRecord, RefusesAnotherVersionAndSaysWhatToDo) {
   json value = minimal_record("training");
   value["version"] = 2;

@@ -14,7 +14,12 @@ namespace {
 
 int64_t targets_to_disable(std::string_view name) {
 #if HWY_ARCH_X86 && !defined(FMMFORMER_SCALAR)
-  if (name == "avx512") return 0;
+  if (name == "avx512") {
+    if ((hwy::SupportedTargets() & HWY_AVX3) == 0) {
+      TORCH_WARN("FMMFORMER_ISA is 'avx512', which this CPU does not have. Using the best it has.");
+    }
+    return 0;
+  }
   if (name == "avx2") return HWY_AVX3 | HWY_AVX3_DL;
   if (name == "sse4") return HWY_AVX3 | HWY_AVX3_DL | HWY_AVX2;
 #endif

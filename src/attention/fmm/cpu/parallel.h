@@ -16,15 +16,20 @@ namespace fmmformer::cpu {
 /// this many multiply-adds take.
 inline constexpr int64_t kWorkWorthAThread = 200'000;
 
+/// The scratch of this thread. Kept between calls: fresh pages cost more than the small tasks
+/// themselves.
+inline Arena& thread_arena() {
+  thread_local Arena arena;
+  return arena;
+}
+
 /// Runs work(task, arena) for every task in [0, tasks), spread over torch's threads where that
 /// pays; a task is about `cost` multiply-adds. What a task computes must not depend on which thread
 /// runs it.
 template <typename Work>
 void parallel_tasks(int64_t tasks, int64_t cost, const Work& work) {
   const auto run = [&work](int64_t begin, int64_t end) {
-    thread_local Arena
-        arena;  // kept between calls: fresh pages cost more than the small tasks themselves
-    for (int64_t task = begin; task < end; ++task) work(task, arena);
+    for (int64_t task = begin; task < end; ++task) work(task, thread_arena());
   };
 #ifdef FMMFORMER_STD_THREADS  // thread sanitizer builds: it does not understand OpenMP's barriers
   const int64_t count = std::clamp<int64_t>(at::get_num_threads(), 1, std::max<int64_t>(tasks, 1));

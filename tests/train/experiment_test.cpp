@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/experiment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "train/small_experiment.h"
+
+namespace fmmformer::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    parse_experiment(text, "x.toml", overrides);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Experiment, TheTaskFixesVocabularyLengthAndKindOfTheModel) {
+  const ExperimentConfig experiment = small_experiment();
+  EXPECT_EQ(experiment.model.vocabulary, 5);
+  EXPECT_EQ(experiment.model.max_length, 16);
+  EXPECT_EQ(experiment.model.kind, ModelKind::kLanguageModel);
+}
+
+TEST(Experiment, WrittenAndReadAgainItIsTheSame) {
+  const std::string text = experiment_toml(small_experiment());
+  EXPECT_EQ(experiment_toml(parse_experiment(text, "again.toml")), text);
+}
+
+TEST(Experiment, AMisspeltKeyIsNamedWithFileLineAndTheNearestKey) {
+  EXPECT_THAT(error_of("name = \"x\"\n[train]\nstepps = 3\n"),
+              AllOf(HasSubstr("x.toml:3"), HasSubstr("train.stepps"), HasSubstr("steps")));
+}
+
+TEST(Experiment, AValueOutOfRangeIsNamedWithWhatIsAllowed) {
+  EXPECT_THAT(error_of("[train]\nsteps = 0\n"),
+              AllOf(HasSubstr("x.toml:2"), HasSubstr("train.steps"), HasSubstr("at least 1")));
+}
+
+TEST(Experiment, AModelTooSmallForItsTaskIsRefused) {
+  EXPECT_THAT(error_of("[model]\nvocabulary = 3\n[model.attention]\ncausal = true\n"),
+              AllOf(HasSubstr("x.toml:2"), HasSubstr("model.vocabulary is 3"), HasSubstr("11")));
+}
+
+TEST(Experiment, AModelOfTokensMustBeCausal) {
+  EXPECT_THAT(error_of("[model.attention]\ncausal = false\n"),
+              AllOf(HasSubstr("x.toml:2"), HasSubstr("causal")));
+}
+
+TEST(Experiment, AccumulationMustDivideTheBatch) {
+  EXPECT_THAT(error_of(kSmallConfig, {"train.accumulate=3"}),
+              AllOf(HasSubstr("train.accumulate"), HasSubstr("batch_size")));
+}
+
+TEST(Experiment, AFileOfANewerProgramIsToldApartFromAMistake) {
+  EXPECT_THAT(error_of("format = 2\nfuture_key = 1\n"),
+              AllOf(HasSubstr("newer fmmformer"), HasSubstr("x.toml:1")));
+}
+
+TEST(Experiment, OverridesWinOverTheFile) {
+  EXPECT_EQ(small_experiment({"train.steps=7"}).train.steps, 7);
+  EXPECT_EQ(small_experiment({"model.attention.feature_maps=elu"}).model.attention.feature_maps,
+            std::vector<FeatureMap>{FeatureMap::kElu});
+}
+
+}  // namespace
+}  // namespace fmmformer::train

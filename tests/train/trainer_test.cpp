@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <sstream>
+
+#include "core/temporary_folder.h"
+#include "train/checkpoint_store.h"
+#include "train/model_files.h"
+#include "train/run_log.h"
+#include "train/small_experiment.h"
+#include "train/tensor_file.h"
+
+namespace fmmformer::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Crash : std::exception {};
+
+/// Remembers what it hears; does something at one step.
+struct Watcher : TrainListener {
+  std::function<void()> at_step = [] {};
+  int64_t step_of_action = -1;
+  std::vector<std::string> notes;
+  std::vector<int64_t> saved_steps;
+
+  void stepped(const StepReport& report) override {
+    if (report.step == step_of_action) at_step();
+  }
+  void saved(int64_t step, const std::string&) override { saved_steps.push_back(step); }
+  void noticed(const std::string& text) override { notes.push_back(text); }
+};
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// The metrics without what depends on the clock.
+std::vector<std::string> metrics_of(const fs::path& run) {
+  std::vector<std::string> lines;
+  for (auto line : read_run_log(run / "metrics.jsonl")) {
+    line.erase("tokens_per_second");
+    lines.push_back(line.dump());
+  }
+  return lines;
+}
+
+NamedTensors last_weights(const fs::path& run) {
+  const CheckpointStore store(run / "checkpoints", StoreAccess::kRead);
+  return tensors_of(store.load(*store.latest(), CheckpointParts::kModel).model);
+}
+
+void expect_same_weights(const fs::path& a, const fs::path& b) {
+  const NamedTensors first = last_weights(a), second = last_weights(b);
+  ASSERT_EQ(first.size(), second.size());
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_EQ(first[i].first, second[i].first);
+    EXPECT_TRUE(at::equal(first[i].second, second[i].second)) << first[i].first;
+  }
+}
+
+class Trainer : public testing::Test {
+ protected:
+  fs::path run(const std::string& name) const { return folder_.path() / name; }
+
+  RunOutcome train(const std::string& name, const std::vector<std::string>& overrides = {}) {
+    Watcher watcher;
+    return start_run(small_experiment(overrides), run(name), {}, watcher);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Trainer, LearnsAndLeavesARunFolderWithEverything) {
+  const RunOutcome outcome = train("a");
+  EXPECT_EQ(outcome.status, RunStatus::kFinished);
+  EXPECT_EQ(outcome.step, 40);
+  for (const auto* file : {"config.toml", "record.json", "metrics.jsonl", "events"})
+    EXPECT_TRUE(fs::exists(run("a") / file)) << file;
+  const auto record = nlohmann::ordered_json::parse(bytes_of(run("a") / "record.json"));
+  EXPECT_EQ(record.at("status"), "finished");
+  EXPECT_EQ(record.at("curves").at("valid").size(), 3);  // after 15, 30 and 40 steps
+  EXPECT_EQ(record.at("maps").at("heads").size(), 4);    // 2 layers x 2 heads
+  EXPECT_EQ(record.at("blend").size(), 2);
+  const auto& train_curve = record.at("curves").at("train");
+  EXPECT_LT(train_curve.back().at("loss"), train_curve.front().at("loss"));
+}
+
+TEST_F(Trainer, TheSameSeedGivesTheSameBits) {
+  train("a");
+  train("b");
+  expect_same_weights(run("a"), run("b"));
+  EXPECT_EQ(metrics_of(run("a")), metrics_of(run("b")));
+}
+
+TEST_F(Trainer, AnotherSeedGivesAnotherRun) {
+  train("a");
+  train("b", {"train.seed=2"});
+  EXPECT_NE(metrics_of(run("a")), metrics_of(run("b")));
+}
+
+TEST_F(Trainer, TheNumberOfPrefetchThreadsDoesNotMatter) {
+  for (const auto* threads : {"0", "1", "3"})
+    train(threads, {std::string("train.prefetch_threads=") + threads});
+  expect_same_weights(run("0"), run("1"));
+  expect_same_weights(run("0"), run("3"));
+  EXPECT_EQ(metrics_of(run("0")), metrics_of(run("3")));
+}
+
+TEST_F(Trainer, ACrashedRunResumedEndsWithTheBitsOfAStraightOne) {
+  train("straight");
+  // After 24 steps: past the checkpoint of step 20, with log lines that must be taken back.
+  Watcher crashing;
+  crashing.step_of_action = 24;
+  crashing.at_step = [] { throw Crash(); };
+  EXPECT_THROW(start_run(small_experiment(), run("cut"), {}, crashing), Crash);
+  Watcher watcher;
+  EXPECT_EQ(resume_run(run("cut"), {}, {}, watcher).status, RunStatus::kFinished);
+  expect_same_weights(run("straight"), run("cut"));
+  EXPECT_EQ(metrics_of(run("straight")), metrics_of(run("cut")));
+}
+
+TEST_F(Trainer, CtrlCFinishesTheStepSavesAndTheRunGoesOnBitForBit) {
+  train("straight");
+  Watcher interrupting;
+  interrupting.step_of_action = 17;
+  interrupting.at_step = [] { std::raise(SIGINT); };
+  const RunOutcome outcome = start_run(small_experiment(), run("cut"), {}, interrupting);
+  EXPECT_EQ(outcome.status, RunStatus::kInterrupted);
+  EXPECT_EQ(outcome.step, 18);
+  EXPECT_EQ(interrupting.saved_steps.back(), 18);
+  Watcher watcher;
+  resume_run(run("cut"), {}, {}, watcher);
+  expect_same_weights(run("straight"), run("cut"));
+  EXPECT_EQ(metrics_of(run("straight")), metrics_of(run("cut")));
+}
+
+TEST_F(Trainer, AFinishedRunCanBeMadeLonger) {
+  train("long");
+  train("short", {"train.steps=20"});
+  Watcher watcher;
+  const RunOutcome outcome = resume_run(run("short"), {"train.steps=40"}, {}, watcher);
+  EXPECT_EQ(outcome.step, 40);
+  expect_same_weights(run("long"), run("short"));
+}
+
+TEST_F(Trainer, ResumingKeepsTheConfig) {
+  train("a", {"train.steps=10"});
+  Watcher watcher;
+  try {
+    resume_run(run("a"), {"model.dim=32"}, {}, watcher);
+    FAIL() << "was resumed";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("model.dim"), HasSubstr("--init-from")));
+  }
+}
+
+TEST_F(Trainer, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
+  train("straight");
+  train("cut", {"train.steps=20"});
+  const CheckpointStore store(run("cut") / "checkpoints", StoreAccess::kRead);
+  fs::resize_file(store.path_of(20) / "model.safetensors", 100);
+  Watcher watcher;
+  resume_run(run("cut"), {"train.steps=40"}, {}, watcher);
+  ASSERT_FALSE(watcher.notes.empty());
+  EXPECT_THAT(watcher.notes.front(), AllOf(HasSubstr("step 20"), HasSubstr("damaged")));
+  expect_same_weights(run("straight"), run("cut"));
+}
+
+TEST_F(Trainer, ALossThatIsNotFiniteStopsTheRunAndNamesStepAndTensor) {
+  Watcher watcher;
+  const RunOutcome outcome =
+      start_run(small_experiment({"schedule.learning_rate=1e30", "optimizer.clip_tensor=0"}),
+                run("a"), {}, watcher);
+  EXPECT_EQ(outcome.status, RunStatus::kFailed);
+  EXPECT_THAT(outcome.message, AllOf(HasSubstr("loss of step"), HasSubstr("not finite")));
+  const auto record = nlohmann::ordered_json::parse(bytes_of(run("a") / "record.json"));
+  EXPECT_EQ(record.at("status"), "failed");
+  EXPECT_EQ(record.at("message"), outcome.message);
+}
+
+TEST_F(Trainer, PartsOfABatchGiveTheStepOfTheWholeBatch) {
+  const std::vector<std::string> plain = {"model.dropout=0", "model.attention.dropout=0",
+                                          "train.steps=5"};
+  std::vector<std::string> parts = plain;
+  parts.emplace_back("train.accumulate=4");
+  train("whole", plain);
+  train("parts", parts);
+  const NamedTensors whole = last_weights(run("whole")), sum = last_weights(run("parts"));
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_TRUE(at::allclose(whole[i].second, sum[i].second, 1e-3, 1e-5)) << whole[i].first;
+  }
+}
+
+TEST_F(Trainer, BeginsWithTheWeightsOfAnotherRun) {
+  train("first");
+  Watcher watcher;
+  const ExperimentConfig still = small_experiment({"schedule.learning_rate=0", "train.steps=1"});
+  start_run(still, run("second"), {.init_from = run("first")}, watcher);
+  const CheckpointStore store(run("first") / "checkpoints", StoreAccess::kRead);
+  const NamedTensors best = tensors_of(store.load(*store.best(), CheckpointParts::kModel).model);
+  const NamedTensors begun = last_weights(run("second"));
+  for (size_t i = 0; i < best.size(); ++i)
+    EXPECT_TRUE(at::equal(best[i].second, begun[i].second)) << best[i].first;
+}
+
+TEST_F(Trainer, WeightsOfAnotherModelAreRefusedWithTheFirstTensorThatDiffers) {
+  train("first", {"train.steps=1"});
+  Watcher watcher;
+  try {
+    start_run(small_experiment({"model.dim=32"}), run("second"), {.init_from = run("first")},
+              watcher);
+    FAIL() << "was begun";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what_without_backtrace(), AllOf(HasSubstr("["), HasSubstr("first")));
+  }
+}
+
+TEST_F(Trainer, TrainsInBf16WithMasterWeights) {
+  EXPECT_EQ(train("a", {"train.precision=bf16"}).status, RunStatus::kFinished);
+  const CheckpointStore store(run("a") / "checkpoints", StoreAccess::kRead);
+  const LoadedCheckpoint checkpoint = store.load(*store.latest());
+  EXPECT_EQ(checkpoint.model.tensors.front().second.dtype, "BF16");
+  EXPECT_THAT(bytes_of(store.path_of(*store.latest()) / "optimizer.safetensors"),
+              HasSubstr(".master"));
+}
+
+}  // namespace
+}  // namespace fmmformer::train
