@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "fmmformer/models/model_config.h"
+#include "fmmformer/nn/layers.h"
+#include "fmmformer/nn/pass.h"
+#include "fmmformer/nn/transformer_block.h"
+
+namespace fmmformer {
+
+/// Tokens to vectors: embedding and position, the blocks, the final norm. What all models share.
+class Encoder : public torch::nn::Module {
+ public:
+  explicit Encoder(const ModelConfig& config);
+
+  /// tokens int64 [B, N], N <= max_length; token_mask bool [B, N], none: all are real
+  /// -> [B, N, dim]. What comes out at masked places means nothing.
+  at::Tensor forward(const at::Tensor& tokens, const std::optional<at::Tensor>& token_mask,
+                     const Pass& pass) const;
+
+  /// The embedding table [vocabulary, embedding width], for an output that is tied to it.
+  const at::Tensor& table() const { return embedding_->weight; }
+
+ private:
+  at::Tensor embed(const at::Tensor& tokens) const;
+
+  ModelConfig config_;
+  DropoutSite embedding_site_, final_site_;
+  std::shared_ptr<Embedding> embedding_;
+  std::shared_ptr<Embedding> learned_positions_;
+  at::Tensor sinusoids_;  // a buffer [max_length, width]
+  std::vector<std::shared_ptr<TransformerBlock>> blocks_;
+  std::shared_ptr<LayerNorm> final_norm_;
+};
+
+}  // namespace fmmformer

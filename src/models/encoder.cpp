@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fmmformer/models/encoder.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <string>
+
+#include "fmmformer/nn/positions.h"
+
+namespace fmmformer {
+
+using at::Tensor;
+
+namespace {
+
+bool is_concatenated(const ModelConfig& config) {
+  return config.positions == Positions::kSinusoidConcatenated;
+}
+
+BlockOptions block_options(const ModelConfig& config) {
+  return {.shape = {.dim = config.dim, .heads = config.heads, .head_dim = config.width_of_head()},
+          .ffn_dim = config.ffn_dim,
+          .norm = config.norm,
+          .activation = config.activation,
+          .dropout = config.dropout,
+          .attention = config.attention};
+}
+
+}  // namespace
+
+Encoder::Encoder(const ModelConfig& config)
+    : config_(config),
+      embedding_site_{config.embedding_dropout, kEmbeddingSite},
+      final_site_{config.final_dropout, kFinalSite} {
+  TORCH_CHECK_VALUE(!is_concatenated(config) || config.dim % 4 == 0,
+                    "model: with sinusoid_concatenated positions dim must be a multiple of 4, is ",
+                    config.dim);
+  const int64_t width = is_concatenated(config) ? config.dim / 2 : config.dim;
+  embedding_ = register_module("embedding", std::make_shared<Embedding>(config.vocabulary, width));
+  switch (config.positions) {
+    case Positions::kNone:
+      break;
+    case Positions::kLearned:
+      learned_positions_ =
+          register_module("positions", std::make_shared<Embedding>(config.max_length, config.dim));
+      break;
+    case Positions::kSinusoidConcatenated:
+      sinusoids_ = register_buffer("positions", interleaved_sinusoids(config.max_length, width));
+      break;
+    case Positions::kSinusoidAdded:
+    case Positions::kSinusoidDescending:
+      sinusoids_ = register_buffer("positions", halved_sinusoids(config.max_length, config.dim));
+      break;
+  }
+  const BlockOptions options = block_options(config);
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    blocks_.push_back(register_module("block_" + std::to_string(layer),
+                                      std::make_shared<TransformerBlock>(options, layer)));
+  }
+  if (config.final_norm) {
+    final_norm_ = register_module("final_norm", std::make_shared<LayerNorm>(config.dim));
+  }
+}
+
+Tensor Encoder::embed(const Tensor& tokens) const {
+  const int64_t length = tokens.size(1);
+  Tensor x = embedding_->forward(tokens);
+  if (config_.scale_embedding) x = x * std::sqrt(static_cast<double>(x.size(2)));
+  switch (config_.positions) {
+    case Positions::kNone:
+      return x;
+    case Positions::kLearned:
+      return x + learned_positions_->weight.narrow(0, 0, length);
+    case Positions::kSinusoidConcatenated:
+      return at::cat({x, sinusoids_.narrow(0, 0, length).expand({x.size(0), -1, -1})}, 2);
+    case Positions::kSinusoidAdded:
+      return x + sinusoids_.narrow(0, 0, length);
+    case Positions::kSinusoidDescending:
+      return x + sinusoids_.narrow(0, 0, length).flip(0);
+  }
+  TORCH_INTERNAL_ASSERT(false, "a kind of positions without a case");
+}
+
+Tensor Encoder::forward(const Tensor& tokens, const std::optional<Tensor>& token_mask,
+                        const Pass& pass) const {
+  TORCH_CHECK_VALUE(tokens.dim() == 2, "model: tokens are ", tokens.sizes(),
+                    "; wanted [batch, length]");
+  TORCH_CHECK_VALUE(tokens.size(1) <= config_.max_length || config_.positions == Positions::kNone,
+                    "model: the sequence has ", tokens.size(1), " tokens; max_length is ",
+                    config_.max_length, "; cut the sequence or raise max_length");
+  Tensor x = dropout(embed(tokens), embedding_site_, pass);
+  for (const auto& block : blocks_) x = block->forward(x, token_mask, pass);
+  if (final_norm_) x = final_norm_->forward(x);
+  return dropout(x, final_site_, pass);
+}
+
+}  // namespace fmmformer
