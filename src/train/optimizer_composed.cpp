@@ -56,10 +56,8 @@ void step_one_type(const std::vector<OptimizerWork>& work, const UpdateFactors<d
   if (factors.decay != 0) at::_foreach_add_(change, weights, factors.decay);
   at::_foreach_sub_(weights, change);
   for (const OptimizerWork& item : work) {
-    if (!item.weight.is_same(item.parameter) &&
-        item.parameter.scalar_type() != item.weight.scalar_type()) {
-      item.parameter.copy_(item.weight);
-    }
+    const bool has_master = item.parameter.scalar_type() != item.weight.scalar_type();
+    if (has_master) item.parameter.copy_(item.weight);
   }
 }
 

@@ -44,22 +44,41 @@ OpenFile locked(const std::filesystem::path& folder) {
 
 }  // namespace
 
-RunFolder::RunFolder(std::filesystem::path path) : path_(std::move(path)), lock_(locked(path_)) {}
-
-bool RunFolder::holds_run() const {
+bool RunPaths::holds_run() const {
   for (const std::filesystem::path& part : {config(), record(), metrics(), checkpoints()}) {
     if (std::filesystem::exists(part)) return true;
   }
   return false;
 }
 
+std::string RunPaths::read_config() const {
+  if (!std::filesystem::exists(config())) {
+    throw std::invalid_argument("'" + folder_.string() +
+                                "' holds no run: it has no config.toml; give the folder of a run");
+  }
+  return read_text(config());
+}
+
+nlohmann::ordered_json RunPaths::read_record() const {
+  if (!std::filesystem::exists(record())) return nlohmann::ordered_json::object();
+  auto content = nlohmann::ordered_json::parse(read_text(record()), nullptr, false);
+  if (content.is_discarded() || !content.is_object()) {
+    throw std::runtime_error("'" + record().string() +
+                             "' is not valid JSON; restore it from a copy or remove it");
+  }
+  return content;
+}
+
+RunFolder::RunFolder(const std::filesystem::path& folder)
+    : RunPaths(folder), lock_(locked(folder)) {}
+
 RunFolder RunFolder::create(const std::filesystem::path& path) {
   create_folder(path);
   RunFolder folder(path);
   if (folder.holds_run()) {
-    throw std::runtime_error("run folder '" + path.string() +
-                             "' holds a run already; go on with it (--resume), use another folder "
-                             "(--out), or remove it");
+    throw std::invalid_argument("run folder '" + path.string() +
+                                "' holds a run already; go on with it (--resume), use another "
+                                "folder (--out), or remove it");
   }
   return folder;
 }
@@ -67,12 +86,12 @@ RunFolder RunFolder::create(const std::filesystem::path& path) {
 RunFolder RunFolder::resume(const std::filesystem::path& path) {
   const std::string way_out = "; give the folder of a run, or start one without --resume";
   if (!std::filesystem::is_directory(path)) {
-    throw std::runtime_error("there is no run folder '" + path.string() + "'" + way_out);
+    throw std::invalid_argument("there is no run folder '" + path.string() + "'" + way_out);
   }
   // Asked before locking, so that a folder of something else gets no lock file.
-  if (!std::filesystem::exists(path / "config.toml")) {
-    throw std::runtime_error("'" + path.string() + "' holds no run: it has no config.toml" +
-                             way_out);
+  if (!std::filesystem::exists(RunPaths(path).config())) {
+    throw std::invalid_argument("'" + path.string() + "' holds no run: it has no config.toml" +
+                                way_out);
   }
   return RunFolder(path);
 }
@@ -81,19 +100,6 @@ void RunFolder::write_config(std::string_view toml) const { write_file_atomicall
 
 void RunFolder::write_record(const nlohmann::ordered_json& content) const {
   write_file_atomically(record(), content.dump(2) + "\n");
-}
-
-std::string RunFolder::read_config() const { return read_text(config()); }
-
-nlohmann::ordered_json RunFolder::read_record() const {
-  if (!std::filesystem::exists(record())) return nlohmann::ordered_json::object();
-  nlohmann::ordered_json content =
-      nlohmann::ordered_json::parse(read_text(record()), nullptr, false);
-  if (content.is_discarded() || !content.is_object()) {
-    throw std::runtime_error("'" + record().string() +
-                             "' is not valid JSON; restore it from a copy or remove it");
-  }
-  return content;
 }
 
 }  // namespace fmmformer::train

@@ -18,10 +18,13 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 std::string error_of(const std::function<void()>& action) {
   try {
     action();
+  } catch (const std::invalid_argument& error) {
+    return std::string("wrong use: ") + error.what();
   } catch (const std::runtime_error& error) {
     return error.what();
   }
@@ -78,7 +81,8 @@ TEST(RunFolder, AnExistingRunIsNotOverwritten) {
   const TemporaryFolder folder;
   RunFolder::create(folder / "run").write_config("seed = 3\n");
   EXPECT_THAT(error_of([&] { RunFolder::create(folder / "run"); }),
-              AllOf(HasSubstr("holds a run already"), HasSubstr("--resume"), HasSubstr("--out")));
+              AllOf(StartsWith("wrong use"), HasSubstr("holds a run already"),
+                    HasSubstr("--resume"), HasSubstr("--out")));
   EXPECT_EQ(RunFolder::resume(folder / "run").read_config(), "seed = 3\n");
 }
 
@@ -90,11 +94,21 @@ TEST(RunFolder, AFolderThatHoldsNoRunYetMayBeUsed) {
 
 TEST(RunFolder, ThereMustBeARunToResume) {
   const TemporaryFolder folder;
-  EXPECT_THAT(error_of([&] { RunFolder::resume(folder / "none"); }),
-              AllOf(HasSubstr("no run folder"), HasSubstr("without --resume")));
+  EXPECT_THAT(
+      error_of([&] { RunFolder::resume(folder / "none"); }),
+      AllOf(StartsWith("wrong use"), HasSubstr("no run folder"), HasSubstr("without --resume")));
   EXPECT_THAT(error_of([&] { RunFolder::resume(folder.path()); }),
               AllOf(HasSubstr("config.toml"), HasSubstr("without --resume")));
   EXPECT_FALSE(std::filesystem::exists(folder / "lock"));
+}
+
+TEST(RunFolder, IsReadWithoutItsLockWhileAnotherProcessWrites) {
+  const TemporaryFolder folder;
+  const Holder holder(folder / "run");
+  EXPECT_EQ(RunPaths(folder / "run").read_config(), "seed = 1\n");
+  EXPECT_TRUE(RunPaths(folder / "run").read_record().empty());
+  EXPECT_THAT(error_of([&] { RunPaths(folder / "none").read_config(); }),
+              AllOf(StartsWith("wrong use"), HasSubstr("config.toml")));
 }
 
 TEST(RunFolder, AFileInTheWayIsNamed) {
