@@ -3,10 +3,8 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <malloc.h>
-#include <stdlib.h>
 
 #include <atomic>
-#include <limits>
 
 namespace fmmformer::bench {
 namespace {
@@ -57,13 +55,6 @@ int64_t peak_tensor_bytes(const std::function<void()>& work) {
   peak_bytes = before;
   work();
   return peak_bytes - before;
-}
-
-void keep_freed_memory() {
-  mallopt(M_MMAP_MAX, 0);  // a mapping of its own would go back to the system when freed
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-  setenv("MALLOC_MMAP_MAX_", "0", 1);  // the same for peers that run as a child
-  setenv("MALLOC_TRIM_THRESHOLD_", "2147483647", 1);
 }
 
 }  // namespace fmmformer::bench

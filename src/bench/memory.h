@@ -11,9 +11,4 @@ namespace fmmformer::bench {
 /// Not for two threads at once.
 int64_t peak_tensor_bytes(const std::function<void()>& work);
 
-/// Lets the process keep what it frees, from here on, as under an allocator that caches. Without,
-/// glibc gives large blocks back and fresh tensors cost page faults: at length 65536 these are most
-/// of the composite's time.
-void keep_freed_memory();
-
 }  // namespace fmmformer::bench

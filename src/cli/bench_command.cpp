@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "bench/memory.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/compiled_peer.h"
 #include "cli/lengths.h"
 #include "cli/scaling_command.h"
+#include "fmmformer/core/allocator.h"
 #include "fmmformer/core/atomic_file.h"
 
 namespace fmmformer::cli {

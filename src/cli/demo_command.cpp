@@ -11,6 +11,7 @@
 #include "cli/run_identity.h"
 #include "cli/scaling_command.h"
 #include "cli/train_progress.h"
+#include "fmmformer/core/allocator.h"
 #include "fmmformer/core/atomic_file.h"
 #include "report/write_report.h"
 #include "train/trainer.h"
@@ -89,6 +90,7 @@ int run_demo(const CommandLine& line) {
   app.footer("Example:\n  fmmformer demo --out runs/demo");
   if (!read_options(app, line)) return kDone;
 
+  keep_freed_memory();
   const c10::Device device = use_device(options.device);
   prepare_folder(options.out);
   const train::TrainerOptions settings{.device = device,

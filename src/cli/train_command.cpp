@@ -8,6 +8,7 @@
 #include "cli/presets.h"
 #include "cli/run_identity.h"
 #include "cli/train_progress.h"
+#include "fmmformer/core/allocator.h"
 #include "train/trainer.h"
 
 namespace fmmformer::cli {
@@ -80,6 +81,7 @@ int run_train(const CommandLine& line) {
   add_options(app, options);
   if (!read_options(app, line)) return kDone;
 
+  keep_freed_memory();
   const c10::Device device = use_device(options.device);
   const train::TrainerOptions settings{.device = device,
                                        .identity = run_identity(device, invocation(line)),

@@ -10,7 +10,7 @@
 namespace fmmformer::train {
 
 // Maps are dense: longer sequences are cut here, and shown in cells of several tokens each.
-inline constexpr int64_t kLongestMap = 512;
+inline constexpr int64_t kLongestMap = 256;
 inline constexpr int64_t kMapCells = 64;
 
 /// Adds to the record what a report draws of a trained model: attention maps of one example of the

@@ -2,55 +2,17 @@
 // The program as a user meets it: its exit codes, and what it writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "cli/run_program.h"
 
 namespace fmmformer::cli {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string text;  // stdout and stderr
-};
-
-Outcome run_program(const std::string& arguments) {
-  Outcome outcome;
-  FILE* pipe =
-      popen((std::string("'" FMMFORMER_PROGRAM_PATH "' ") + arguments + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  char buffer[4096];
-  while (const size_t count = fread(buffer, 1, sizeof buffer, pipe))
-    outcome.text.append(buffer, count);
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
-
-class Program : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("fmmformer_program_test_" + std::to_string(getpid()));
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  nlohmann::json read_json(const std::string& name) const {
-    std::ifstream file(folder_ / name);
-    return nlohmann::json::parse(file);
-  }
-  std::string path(const std::string& name) const { return "'" + (folder_ / name).string() + "'"; }
-
-  std::filesystem::path folder_;
-};
 
 TEST_F(Program, SaysItsVersionCommitTorchAndInstructionSet) {
   const Outcome outcome = run_program("--version");
@@ -60,7 +22,8 @@ TEST_F(Program, SaysItsVersionCommitTorchAndInstructionSet) {
 }
 
 TEST_F(Program, HelpHasAnExampleEverywhere) {
-  for (const auto* command : {"", "verify", "bench", "bench attention"}) {
+  for (const auto* command : {"", "verify", "bench", "bench attention", "bench scaling", "train",
+                              "eval", "predict", "report", "presets", "config", "demo"}) {
     const Outcome outcome = run_program(std::string(command) + " --help");
     EXPECT_EQ(outcome.exit_code, 0) << command;
     EXPECT_THAT(outcome.text, HasSubstr("Example")) << command;
