@@ -22,8 +22,10 @@ set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fmmformer)
 cmake_path(GET LibTorch_torch_cpu_LIBRARY PARENT_PATH _torch_libraries)
 set_target_properties(fmmformer_ops PROPERTIES EXPORT_NAME ops INSTALL_RPATH "${_torch_libraries}")
 install(TARGETS fmmformer_ops EXPORT fmmformerTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# Without the headers of core that serve the program only and have no part in the operator library.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/fmmformer/core ${PROJECT_SOURCE_DIR}/include/fmmformer/attention
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fmmformer)
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fmmformer
+        PATTERN batch.h EXCLUDE PATTERN config.h EXCLUDE PATTERN fields.h EXCLUDE PATTERN random.h EXCLUDE)
 install(EXPORT fmmformerTargets NAMESPACE fmmformer:: DESTINATION ${_package_dir})
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/fmmformerConfig.cmake.in

@@ -79,6 +79,11 @@ Tensor AttentionLayer::attend(const AttentionInputs& inputs, const BlendWeights&
 
 Tensor AttentionLayer::forward(const Tensor& x, const std::optional<Tensor>& token_mask,
                                const Pass& pass) const {
+  return output_->forward(attended(x, token_mask, pass)).view(x.sizes());
+}
+
+Tensor AttentionLayer::attended(const Tensor& x, const std::optional<Tensor>& token_mask,
+                                const Pass& pass) const {
   AttentionInputs inputs = project(x);
   inputs.token_mask = token_mask;
   const BlendWeights weights = blend_ ? blend_->forward() : BlendWeights{};
@@ -88,7 +93,7 @@ Tensor AttentionLayer::forward(const Tensor& x, const std::optional<Tensor>& tok
     pass.on_attention(
         {.layer = layer_, .inputs = inputs, .weights = weights, .options = options, .out = out});
   }
-  return output_->forward(out.flatten(2));
+  return out.reshape({x.size(0) * x.size(1), -1});
 }
 
 }  // namespace fmmformer

@@ -38,6 +38,7 @@ bool is_plain(const DropoutSite& site, const Pass& pass) {
 bool has_kernel(const Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
 
 cpu::DropoutStream stream_of(const DropoutSite& site, const Tensor& seed) {
+  if (site.probability == 0) return {};
   return {.seed = static_cast<uint64_t>(seed.const_data_ptr<int64_t>()[0]),
           .site = static_cast<uint32_t>(site.site),
           .probability = site.probability};
@@ -77,24 +78,46 @@ Tensor multiplied(const Tensor& any, const DropoutSite& site, const Tensor& seed
   return out;
 }
 
-Tensor multiplied_and_added(const Tensor& residual, const Tensor& any, const DropoutSite& site,
-                            const Tensor& seed) {
-  if (!has_kernel(any) || !has_kernel(residual) || residual.sizes() != any.sizes()) {
-    return residual + any * factors_like(any, site, seed);
+bool fits_kernel(const Tensor& x, const Tensor& bias) {
+  return has_kernel(x) && (!bias.defined() || (has_kernel(bias) && bias.is_contiguous()));
+}
+
+cpu::RowBias row_bias(const Tensor& bias) {
+  if (!bias.defined()) return {};
+  return {.values = bias.const_data_ptr<float>(), .columns = bias.numel()};
+}
+
+/// x + bias in x's type, for what has no kernel.
+Tensor shifted(const Tensor& x, const Tensor& bias) {
+  return bias.defined() ? x + bias.to(x.scalar_type()) : x;
+}
+
+Tensor shifted_and_added(const Tensor& residual, const Tensor& any, const Tensor& bias,
+                         const DropoutSite& site, const Tensor& seed) {
+  if (!fits_kernel(any, bias) || !has_kernel(residual) || residual.sizes() != any.sizes()) {
+    const Tensor x = shifted(any, bias);
+    return residual + (site.probability > 0 ? x * factors_like(x, site, seed) : x);
   }
   const Tensor x = any.contiguous(), base = residual.contiguous();
   Tensor out = at::empty_like(x);
   const float *from = x.const_data_ptr<float>(), *rest = base.const_data_ptr<float>();
   float* to = out.mutable_data_ptr<float>();
   const auto stream = stream_of(site, seed);
+  const cpu::RowBias row = row_bias(bias);
   for_each_block(x.numel(), [&](int64_t begin, int64_t count) {
-    cpu::dropout_multiply_add(stream, begin, count, from + begin, rest + begin, to + begin);
+    cpu::dropout_add(stream, begin, count, from + begin, row, rest + begin, to + begin);
   });
   return out;
 }
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+// Function::apply refuses undefined tensors, but takes an absent one.
+using OptionalTensor = std::optional<Tensor>;
+OptionalTensor or_nothing(const Tensor& tensor) {
+  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
+}
 
 void keep(AutogradContext* context, const DropoutSite& site, const Tensor& seed) {
   context->save_for_backward({seed});
@@ -105,7 +128,19 @@ void keep(AutogradContext* context, const DropoutSite& site, const Tensor& seed)
 Tensor gradient_of_x(AutogradContext* context, const Tensor& grad) {
   const DropoutSite site{context->saved_data["probability"].toDouble(),
                          context->saved_data["site"].toInt()};
+  if (site.probability == 0) return grad;
   return multiplied(grad, site, context->get_saved_variables()[0]);
+}
+
+/// The gradient of a bias that was added to every row of x.
+Tensor gradient_of_bias(AutogradContext* context, const Tensor& grad_of_x) {
+  if (!context->saved_data["has_bias"].toBool()) return Tensor();
+  return grad_of_x.flatten(0, -2).sum(0).to(context->saved_data["bias_type"].toScalarType());
+}
+
+void keep_bias(AutogradContext* context, const Tensor& bias) {
+  context->saved_data["has_bias"] = bias.defined();
+  if (bias.defined()) context->saved_data["bias_type"] = bias.scalar_type();
 }
 
 // The masks are drawn again in backward: cheaper than keeping them.
@@ -122,32 +157,39 @@ struct Dropout : torch::autograd::Function<Dropout> {
 
 struct ResidualDropout : torch::autograd::Function<ResidualDropout> {
   static Tensor forward(AutogradContext* context, const Tensor& residual, const Tensor& x,
-                        const DropoutSite& site, const Tensor& seed) {
+                        const OptionalTensor& some_bias, const DropoutSite& site,
+                        const OptionalTensor& some_seed) {
+    const Tensor bias = some_bias.value_or(Tensor()), seed = some_seed.value_or(Tensor());
     keep(context, site, seed);
+    keep_bias(context, bias);
     context->saved_data["residual_type"] = residual.scalar_type();
     context->saved_data["x_type"] = x.scalar_type();
-    return multiplied_and_added(residual, x, site, seed);
+    return shifted_and_added(residual, x, bias, site, seed);
   }
   static variable_list backward(AutogradContext* context, const variable_list& grad) {
     const auto residual_type = context->saved_data["residual_type"].toScalarType();
     const auto x_type = context->saved_data["x_type"].toScalarType();
-    return {grad[0].to(residual_type), gradient_of_x(context, grad[0]).to(x_type), Tensor(),
-            Tensor()};
+    const Tensor grad_x = gradient_of_x(context, grad[0]);
+    return {grad[0].to(residual_type), grad_x.to(x_type), gradient_of_bias(context, grad_x),
+            Tensor(), Tensor()};
   }
 };
 
 // out > 0 exactly where an element was positive and kept: backward needs neither input nor mask.
 struct ReluDropout : torch::autograd::Function<ReluDropout> {
-  static Tensor forward(AutogradContext* context, Tensor x, const DropoutSite& site,
-                        const Tensor& seed) {
+  static Tensor forward(AutogradContext* context, Tensor x, const OptionalTensor& some_bias,
+                        const DropoutSite& site, const OptionalTensor& some_seed) {
+    const Tensor bias = some_bias.value_or(Tensor()), seed = some_seed.value_or(Tensor());
     float* values = x.mutable_data_ptr<float>();
     const auto stream = stream_of(site, seed);
+    const cpu::RowBias row = row_bias(bias);
     for_each_block(x.numel(), [&](int64_t begin, int64_t count) {
-      cpu::dropout_relu(stream, begin, count, values + begin, values + begin);
+      cpu::dropout_relu(stream, begin, count, values + begin, row, values + begin);
     });
     context->mark_dirty({x});
     context->save_for_backward({x});
     context->saved_data["scale"] = 1.0 / (1.0 - site.probability);
+    keep_bias(context, bias);
     return x;
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
@@ -159,9 +201,16 @@ struct ReluDropout : torch::autograd::Function<ReluDropout> {
     for_each_block(grad.numel(), [&](int64_t begin, int64_t count) {
       for (int64_t e = begin; e < begin + count; ++e) to[e] = o[e] > 0 ? g[e] * scale : 0.0f;
     });
-    return {result, Tensor(), Tensor()};
+    return {result, gradient_of_bias(context, result), Tensor(), Tensor()};
   }
 };
+
+/// What is really dropped in this pass.
+DropoutSite active(const DropoutSite& site, const Pass& pass) {
+  if (is_plain(site, pass)) return {.probability = 0, .site = site.site};
+  check_site(site, pass);
+  return site;
+}
 
 }  // namespace
 
@@ -171,18 +220,21 @@ Tensor dropout(const Tensor& x, const DropoutSite& site, const Pass& pass) {
   return Dropout::apply(x, site, pass.dropout_seed);
 }
 
-Tensor residual_dropout(const Tensor& residual, const Tensor& x, const DropoutSite& site,
-                        const Pass& pass) {
-  if (is_plain(site, pass)) return residual + x;
-  check_site(site, pass);
-  return ResidualDropout::apply(residual, x, site, pass.dropout_seed);
+Tensor residual_dropout(const Tensor& residual, const Tensor& x, const Tensor& bias,
+                        const DropoutSite& site, const Pass& pass) {
+  return ResidualDropout::apply(residual, x, or_nothing(bias), active(site, pass),
+                                or_nothing(pass.dropout_seed));
 }
 
-Tensor relu_dropout(Tensor x, const DropoutSite& site, const Pass& pass) {
-  if (is_plain(site, pass)) return x.relu_();
-  check_site(site, pass);
-  if (!has_kernel(x) || !x.is_contiguous()) return dropout(x.relu_(), site, pass);
-  return ReluDropout::apply(std::move(x), site, pass.dropout_seed);
+Tensor relu_dropout(Tensor x, const Tensor& bias, const DropoutSite& site, const Pass& pass) {
+  const DropoutSite really = active(site, pass);
+  if (fits_kernel(x, bias) && x.is_contiguous()) {
+    return ReluDropout::apply(std::move(x), or_nothing(bias), really,
+                              or_nothing(pass.dropout_seed));
+  }
+  const Tensor positive = shifted(x, bias).relu();
+  if (really.probability == 0) return positive;
+  return Dropout::apply(positive, really, pass.dropout_seed);
 }
 
 Tensor dropout_factors(at::IntArrayRef sizes, const DropoutSite& site, const Tensor& seed) {

@@ -22,6 +22,8 @@ Tensor Linear::forward(const Tensor& x) const {
   return at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
 }
 
+Tensor Linear::product(const Tensor& x) const { return at::mm(x, weight.t()); }
+
 LayerNorm::LayerNorm(int64_t dim) {
   weight = register_parameter("weight", at::ones({dim}));
   bias = register_parameter("bias", at::zeros({dim}));

@@ -22,24 +22,31 @@ TransformerBlock::TransformerBlock(const BlockOptions& options, int64_t layer)
   ffn_norm_ = register_module("ffn_norm", std::make_shared<LayerNorm>(dim));
 }
 
-Tensor TransformerBlock::hidden(const Tensor& x, const Pass& pass) const {
-  const Tensor wide = ffn_in_->forward(x);
-  if (activation_ == Activation::kRelu) return relu_dropout(wide, hidden_site_, pass);
-  return dropout(at::gelu(wide), hidden_site_, pass);
+Tensor TransformerBlock::add_attention(const Tensor& rows, const Tensor& x,
+                                       const std::optional<Tensor>& token_mask,
+                                       const Pass& pass) const {
+  const Linear& output = attention_->output();
+  return residual_dropout(rows, output.product(attention_->attended(x, token_mask, pass)),
+                          output.bias, attention_site_, pass);
+}
+
+Tensor TransformerBlock::add_ffn(const Tensor& rows, const Tensor& input, const Pass& pass) const {
+  const Tensor hidden =
+      activation_ == Activation::kRelu
+          ? relu_dropout(ffn_in_->product(input), ffn_in_->bias, hidden_site_, pass)
+          : dropout(at::gelu(ffn_in_->forward(input)), hidden_site_, pass);
+  return residual_dropout(rows, ffn_out_->product(hidden), ffn_out_->bias, ffn_site_, pass);
 }
 
 Tensor TransformerBlock::forward(const Tensor& x, const std::optional<Tensor>& token_mask,
                                  const Pass& pass) const {
+  const Tensor rows = x.flatten(0, 1);
   if (norm_ == NormPlacement::kPre) {
-    const Tensor attended = attention_->forward(attention_norm_->forward(x), token_mask, pass);
-    const Tensor y = residual_dropout(x, attended, attention_site_, pass);
-    const Tensor fed = ffn_out_->forward(hidden(ffn_norm_->forward(y), pass));
-    return residual_dropout(y, fed, ffn_site_, pass);
+    const Tensor y = add_attention(rows, attention_norm_->forward(x), token_mask, pass);
+    return add_ffn(y, ffn_norm_->forward(y), pass).view(x.sizes());
   }
-  const Tensor attended = attention_->forward(x, token_mask, pass);
-  const Tensor y = attention_norm_->forward(residual_dropout(x, attended, attention_site_, pass));
-  const Tensor fed = ffn_out_->forward(hidden(y, pass));
-  return ffn_norm_->forward(residual_dropout(y, fed, ffn_site_, pass));
+  const Tensor y = attention_norm_->forward(add_attention(rows, x, token_mask, pass));
+  return ffn_norm_->forward(add_ffn(y, y, pass)).view(x.sizes());
 }
 
 }  // namespace fmmformer

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fmmformer/models/model.h"
 
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,6 +72,25 @@ TEST(Model, RunsInHalfPrecisionWithItsBlendInFp32) {
   }
 }
 
+TEST(Model, RunsUnderAutocast) {
+  const Tensor tokens = torch::randint(11, {2, 33});
+  for (const auto& attention :
+       {band_and_kernels(), AttentionConfig{.kind = AttentionKind::kSoftmax}}) {
+    const auto model = make_model(small(attention), 1);
+    const Tensor exact = model->losses({.tokens = tokens}, tokens, training()).detach();
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    const Tensor mixed = model->losses({.tokens = tokens}, tokens, training());
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    EXPECT_FALSE(torch::equal(mixed, exact));  // it was in effect
+    EXPECT_LT(largest_difference(mixed, exact), 0.1);
+    mixed.mean().backward();
+    for (const auto& p : model->named_parameters()) {
+      EXPECT_TRUE(p.value().grad().isfinite().all().item<bool>()) << p.key();
+    }
+  }
+}
+
 TEST(Model, ItsConfigIsToml) {
   const ModelConfig config = model_config(R"(
     kind = "language_model"
@@ -88,6 +108,50 @@ TEST(Model, ItsConfigIsToml) {
   ModelConfig again;
   read_config(parse_toml(to_toml(config_value(config)), "again"), again);
   EXPECT_EQ(to_toml(config_value(again)), to_toml(config_value(config)));
+}
+
+TEST(Model, TheListopsModelAsToml) {
+  const ModelConfig config = model_config(R"(
+    kind = "sequence_classifier"
+    vocabulary = 32
+    max_length = 2048
+    classes = 10
+    dim = 64
+    layers = 2
+    heads = 2
+    ffn_dim = 128
+    norm = "pre"
+    activation = "gelu"
+    embedding_dropout = 0.1
+    positions = "learned"
+    initialisation = "normal_embeddings"
+    [attention]
+    bandwidth = 5
+    feature_maps = ["elu", "elu_flip"]
+    normaliser = "inv_sqrt_length"
+    dropout = 0.1
+    [attention.blend]
+    rule = "listops"
+  )");
+  EXPECT_EQ(make_model(config, 1)->parameter_count(), 209'802 + 12);
+  // The same rule, spelled out.
+  ModelConfig spelled = config;
+  spelled.attention.blend = {};
+  read_config(parse_toml(R"(
+    rule = "sum"
+    near = "learned"
+    near_shape = "per_head"
+    near_initial = 1
+    far = "learned"
+    far_shape = "per_head"
+    far_initial = 0
+    kernels = "learned"
+    kernel_initial = [1, 0]
+  )",
+                         "test"),
+              spelled.attention.blend);
+  EXPECT_EQ(blend_rule(spelled.attention.blend, {true, 2}),
+            blend_rule(config.attention.blend, {true, 2}));
 }
 
 TEST(Model, ContradictionsAreErrorsThatSayWhat) {

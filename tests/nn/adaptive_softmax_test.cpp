@@ -15,11 +15,11 @@ using torch::Tensor;
 TEST(LinearCrossEntropy, EqualsItsFormulaAndGradient) {
   const auto options = torch::dtype(torch::kDouble).requires_grad(true);
   // So many classes that the tokens go through in several chunks.
-  const Tensor hidden = torch::randn({5, 4}, options),
-               weight = torch::randn({6'000'000, 4}, options),
+  const Tensor hidden = torch::randn({3, 2}, options),
+               weight = torch::randn({6'000'000, 2}, options),
                bias = torch::randn({6'000'000}, options);
-  const Tensor targets = torch::tensor({0, 5'999'999, 17, 4'000'000, 17}),
-               grad = torch::randn({5}, torch::kDouble);
+  const Tensor targets = torch::tensor({0, 5'999'999, 17}),
+               grad = torch::randn({3}, torch::kDouble);
   const auto run = [&](bool ours) {
     for (const Tensor& t : {hidden, weight, bias}) t.mutable_grad().reset();
     const Tensor loss = ours ? linear_cross_entropy(hidden, weight, bias, targets)

@@ -63,7 +63,7 @@ TEST(AttentionLayer, FmmEqualsTheReferenceWithTheBlendsWeights) {
   const Parameters p{layer};
   const Tensor x = torch::randn({2, 17, 24});
   const BlendWeights weights{.near_weight = p("blend.near").sigmoid(),
-                             .far_weight = p("blend.far").sigmoid().expand({2, 3, 8})};
+                             .far_weight = p("blend.far").sigmoid().expand({2, 3, 1})};
   const Tensor out = fmm_attention_reference({.q = heads_of(plain_linear(p, "query", x)),
                                               .k = heads_of(plain_linear(p, "key", x)),
                                               .v = heads_of(plain_linear(p, "value", x))},

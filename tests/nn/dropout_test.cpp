@@ -45,8 +45,8 @@ TEST(Dropout, NothingHappensInInferenceOrWithProbabilityZero) {
   for (const auto& [site, pass] :
        {std::pair(kSite, Pass{}), std::pair(DropoutSite{.probability = 0}, training())}) {
     EXPECT_TRUE(torch::equal(dropout(x, site, pass), x));
-    EXPECT_TRUE(torch::equal(residual_dropout(y, x, site, pass), y + x));
-    EXPECT_TRUE(torch::equal(relu_dropout(x.clone(), site, pass), x.relu()));
+    EXPECT_TRUE(torch::equal(residual_dropout(y, x, {}, site, pass), y + x));
+    EXPECT_TRUE(torch::equal(relu_dropout(x.clone(), {}, site, pass), x.relu()));
   }
 }
 
@@ -57,9 +57,11 @@ TEST(Dropout, EveryLengthEqualsTheFactorsFromPlainTensorOperations) {
     const Tensor x = torch::randn({length}), y = torch::randn({length});
     EXPECT_TRUE(torch::equal(dropout(x, kSite, pass), x * factors)) << length;
     // Not bit by bit: the kernel may fuse the product and the sum.
-    EXPECT_TRUE(torch::allclose(residual_dropout(y, x, kSite, pass), y + x * factors, 1e-5, 1e-6))
+    EXPECT_TRUE(
+        torch::allclose(residual_dropout(y, x, {}, kSite, pass), y + x * factors, 1e-5, 1e-6))
         << length;
-    EXPECT_TRUE(torch::equal(relu_dropout(x.clone(), kSite, pass), x.relu() * factors)) << length;
+    EXPECT_TRUE(torch::equal(relu_dropout(x.clone(), {}, kSite, pass), x.relu() * factors))
+        << length;
   }
 }
 
@@ -85,19 +87,51 @@ TEST(Dropout, GradientsCarryTheSameMask) {
   EXPECT_TRUE(torch::equal(x.grad(), grad * factors));
 
   x.mutable_grad().reset();
-  residual_dropout(y, x, kSite, pass).backward(grad);
+  residual_dropout(y, x, {}, kSite, pass).backward(grad);
   EXPECT_TRUE(torch::equal(x.grad(), grad * factors));
   EXPECT_TRUE(torch::equal(y.grad(), grad));
 
   x.mutable_grad().reset();
-  relu_dropout(x * 1, kSite, pass).backward(grad);
+  relu_dropout(x * 1, {}, kSite, pass).backward(grad);
   EXPECT_TRUE(torch::equal(x.grad(), grad * factors * x.detach().gt(0)));
+}
+
+TEST(Dropout, ABiasIsAddedToEveryRowBeforeDropping) {
+  const Pass pass = training();
+  for (const auto type : {torch::kFloat, torch::kDouble}) {
+    for (const int64_t columns : {1, 3, 16, 70, 512}) {
+      const auto options = torch::dtype(type).requires_grad(true);
+      const Tensor x = torch::randn({37, columns}, options),
+                   y = torch::randn({37, columns}, options),
+                   bias = torch::randn({columns}, options),
+                   grad = torch::randn({37, columns}, type);
+      const Tensor factors = dropout_factors({37, columns}, kSite, pass.dropout_seed).to(type);
+      const auto results = [&](const Tensor& out) {
+        for (const Tensor& t : {x, y, bias}) t.mutable_grad() = torch::zeros_like(t);
+        out.backward(grad);
+        return torch::cat({out.detach(), x.grad(), y.grad(), bias.grad().unsqueeze(0)});
+      };
+      const auto same = [](const Tensor& a, const Tensor& b) {
+        return torch::allclose(a, b, 1e-5, 2e-5);
+      };
+      for (const Pass& p : {pass, Pass{}}) {
+        const Tensor f = p.training ? factors : torch::ones_like(factors);
+        EXPECT_TRUE(
+            same(results(residual_dropout(y, x, bias, kSite, p)), results(y + (x + bias) * f)))
+            << columns;
+        EXPECT_TRUE(
+            same(results(relu_dropout(x * 1, bias, kSite, p)), results((x + bias).relu() * f)))
+            << columns;
+      }
+    }
+  }
 }
 
 TEST(Dropout, ATrainingPassWithoutASeedIsAnError) {
   const Pass pass{.training = true};
   EXPECT_THROW(dropout(torch::ones({2}), kSite, pass), c10::ValueError);
-  EXPECT_THROW(residual_dropout(torch::ones({2}), torch::ones({2}), kSite, pass), c10::ValueError);
+  EXPECT_THROW(residual_dropout(torch::ones({2}), torch::ones({2}), {}, kSite, pass),
+               c10::ValueError);
 }
 
 }  // namespace

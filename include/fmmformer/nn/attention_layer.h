@@ -33,6 +33,11 @@ class AttentionLayer : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& token_mask,
                      const Pass& pass) const;
 
+  /// What goes into the output projection: [B * N, heads * head_dim].
+  at::Tensor attended(const at::Tensor& x, const std::optional<at::Tensor>& token_mask,
+                      const Pass& pass) const;
+  const Linear& output() const { return *output_; }
+
  private:
   AttentionInputs project(const at::Tensor& x) const;
   at::Tensor attend(const AttentionInputs& inputs, const BlendWeights& weights,

@@ -35,7 +35,7 @@ enum class WeightSource {
 /// no weight where only one of the two fields exists (the authors' "band" and "linear" rows).
 enum class BlendPreset {
   kSum,            // S + sum_l L_l
-  kPaper,          // sigmoid(a) S + sigmoid(b) sum_l L_l, a = 0, b = 1 per channel
+  kPaper,          // sigmoid(a) S + sigmoid(b) sum_l L_l, a = 0, b = 1 per head
   kCopy,           // a S + sum_l c_l L_l, per channel, a = 0, c_l = 1/r
   kListops,        // a S + b (c_1 L_1 + c_2 L_2), a = 1, b = 0 per head, c = (1, 0)
   kText,           // S + b mean_l L_l, b = 0 per channel

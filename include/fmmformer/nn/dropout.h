@@ -28,12 +28,15 @@ struct DropoutSite {
 /// x with elements dropped.
 at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, const Pass& pass);
 
-/// residual + dropout(x), in one sweep over memory.
-at::Tensor residual_dropout(const at::Tensor& residual, const at::Tensor& x,
+/// residual + dropout(x + bias), in one sweep over memory. bias [last dimension of x], or
+/// undefined.
+at::Tensor residual_dropout(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& bias,
                             const DropoutSite& site, const Pass& pass);
 
-/// dropout(relu(x)), in one sweep and in place where it may: x must be a temporary of the caller.
-at::Tensor relu_dropout(at::Tensor x, const DropoutSite& site, const Pass& pass);
+/// dropout(relu(x + bias)), in one sweep and in place: x must be a temporary of the caller, and no
+/// view (torch would copy it back and forth).
+at::Tensor relu_dropout(at::Tensor x, const at::Tensor& bias, const DropoutSite& site,
+                        const Pass& pass);
 
 /// What x is multiplied by, in fp32, on the seed's device: from plain tensor operations that run
 /// anywhere. Slow, and what the kernels are tested against.

@@ -15,6 +15,8 @@ class Linear : public torch::nn::Module {
  public:
   Linear(int64_t in, int64_t out, bool with_bias = true);
   at::Tensor forward(const at::Tensor& x) const;
+  /// Without the bias, for a caller that adds it in passing: x [rows, in] -> [rows, out].
+  at::Tensor product(const at::Tensor& x) const;
 
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined

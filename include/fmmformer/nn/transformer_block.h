@@ -34,7 +34,11 @@ class TransformerBlock : public torch::nn::Module {
                      const Pass& pass) const;
 
  private:
-  at::Tensor hidden(const at::Tensor& x, const Pass& pass) const;
+  // Rows of tokens [B * N, dim]: products on them are whole tensors, not views, and may change in
+  // place; the bias of a product is added where the next sweep over memory passes anyway.
+  at::Tensor add_attention(const at::Tensor& rows, const at::Tensor& x,
+                           const std::optional<at::Tensor>& token_mask, const Pass& pass) const;
+  at::Tensor add_ffn(const at::Tensor& rows, const at::Tensor& input, const Pass& pass) const;
 
   NormPlacement norm_;
   Activation activation_;

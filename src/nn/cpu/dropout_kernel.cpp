@@ -52,56 +52,73 @@ HWY_INLINE void words_from(const DropoutStream& stream, uint64_t block, uint32_t
   hn::StoreInterleaved4(c0, c1, c2, c3, d, words);
 }
 
-/// out[e] = combine(x[e], residual[e], factor) over whole vectors, then the tail by way of a
-/// buffer.
+/// 4 * Lanes entries of the bias for the elements from `first` on, which may lie in several rows.
+HWY_INLINE const float* bias_from(const RowBias& bias, int64_t first, int64_t count,
+                                  float* scratch) {
+  int64_t column = first % bias.columns;
+  if (column + count <= bias.columns) return bias.values + column;
+  for (int64_t e = 0; e < count; ++e) {
+    scratch[e] = bias.values[column];
+    if (++column == bias.columns) column = 0;
+  }
+  return scratch;
+}
+
+/// out[e] = combine(x[e] + bias, residual[e], factor): whole vectors, the last by way of a buffer.
 template <class Combine>
 HWY_INLINE void sweep(const DropoutStream& stream, int64_t begin, int64_t count, const float* x,
-                      const float* residual, float* out, const Combine& combine) {
+                      const RowBias& bias, const float* residual, float* out,
+                      const Combine& combine) {
   const Words dw;
   const Floats df;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(dw));
+  const auto lanes = static_cast<int64_t>(hn::Lanes(dw)), step = 4 * lanes;
   HWY_ALIGN uint32_t words[4 * hn::MaxLanes(Words())];
-  HWY_ALIGN float tail[3][4 * hn::MaxLanes(Floats())];
+  HWY_ALIGN float scratch[4][4 * hn::MaxLanes(Floats())];
+  const bool drops = stream.probability > 0;
   const WordVec threshold = hn::Set(dw, dropout_threshold(stream.probability));
   const FloatVec kept = hn::Set(df, static_cast<float>(1.0 / (1.0 - stream.probability)));
-  for (int64_t e = 0; e < count; e += 4 * lanes) {
-    words_from(stream, static_cast<uint64_t>(begin + e) / 4, words);
-    const int64_t here = std::min(4 * lanes, count - e);
+  if (!drops) std::fill_n(words, step, 0u);
+  for (int64_t e = 0; e < count; e += step) {
+    if (drops) words_from(stream, static_cast<uint64_t>(begin + e) / 4, words);
+    const int64_t here = std::min(step, count - e);
     const float *from = x ? x + e : nullptr, *rest = residual ? residual + e : nullptr;
     float* to = out + e;
-    if (here < 4 * lanes) {
-      if (x) std::copy_n(from, here, tail[0]), from = tail[0];
-      if (residual) std::copy_n(rest, here, tail[1]), rest = tail[1];
-      to = tail[2];
+    if (here < step) {
+      if (x) std::copy_n(from, here, scratch[0]), from = scratch[0];
+      if (residual) std::copy_n(rest, here, scratch[1]), rest = scratch[1];
+      to = scratch[2];
     }
-    for (int64_t part = 0; part < 4 * lanes; part += lanes) {
+    const float* shift = bias.values ? bias_from(bias, begin + e, step, scratch[3]) : nullptr;
+    for (int64_t part = 0; part < step; part += lanes) {
       const auto dropped = hn::Lt(hn::Load(dw, words + part), threshold);
       const FloatVec factor = hn::IfThenZeroElse(hn::RebindMask(df, dropped), kept);
-      const FloatVec value = from ? hn::LoadU(df, from + part) : hn::Zero(df);
+      FloatVec value = from ? hn::LoadU(df, from + part) : hn::Zero(df);
+      if (shift) value = hn::Add(value, hn::LoadU(df, shift + part));
       const FloatVec other = rest ? hn::LoadU(df, rest + part) : hn::Zero(df);
       hn::StoreU(combine(value, other, factor), df, to + part);
     }
-    if (here < 4 * lanes) std::copy_n(tail[2], here, out + e);
+    if (here < step) std::copy_n(scratch[2], here, out + e);
   }
 }
 
 void Factors(const DropoutStream& stream, int64_t begin, int64_t count, float* f) {
-  sweep(stream, begin, count, nullptr, nullptr, f,
+  sweep(stream, begin, count, nullptr, {}, nullptr, f,
         [](FloatVec, FloatVec, FloatVec factor) HWY_ATTR { return factor; });
 }
 void Multiply(const DropoutStream& stream, int64_t begin, int64_t count, const float* x,
               float* out) {
-  sweep(stream, begin, count, x, nullptr, out,
+  sweep(stream, begin, count, x, {}, nullptr, out,
         [](FloatVec value, FloatVec, FloatVec factor) HWY_ATTR { return hn::Mul(value, factor); });
 }
-void MultiplyAdd(const DropoutStream& stream, int64_t begin, int64_t count, const float* x,
-                 const float* residual, float* out) {
-  sweep(stream, begin, count, x, residual, out,
+void AddTo(const DropoutStream& stream, int64_t begin, int64_t count, const float* x,
+           const RowBias& bias, const float* residual, float* out) {
+  sweep(stream, begin, count, x, bias, residual, out,
         [](FloatVec value, FloatVec other, FloatVec factor)
             HWY_ATTR { return hn::Add(other, hn::Mul(value, factor)); });
 }
-void Relu(const DropoutStream& stream, int64_t begin, int64_t count, const float* x, float* out) {
-  sweep(stream, begin, count, x, nullptr, out,
+void Relu(const DropoutStream& stream, int64_t begin, int64_t count, const float* x,
+          const RowBias& bias, float* out) {
+  sweep(stream, begin, count, x, bias, nullptr, out,
         [](FloatVec value, FloatVec zero, FloatVec factor)
             HWY_ATTR { return hn::Mul(hn::Max(value, zero), factor); });
 }
@@ -114,7 +131,7 @@ namespace fmmformer::cpu {
 
 HWY_EXPORT(Factors);
 HWY_EXPORT(Multiply);
-HWY_EXPORT(MultiplyAdd);
+HWY_EXPORT(AddTo);
 HWY_EXPORT(Relu);
 
 void dropout_factors(const DropoutStream& stream, int64_t begin, int64_t count, float* f) {
@@ -124,13 +141,13 @@ void dropout_multiply(const DropoutStream& stream, int64_t begin, int64_t count,
                       float* out) {
   HWY_DYNAMIC_DISPATCH(Multiply)(stream, begin, count, x, out);
 }
-void dropout_multiply_add(const DropoutStream& stream, int64_t begin, int64_t count, const float* x,
-                          const float* residual, float* out) {
-  HWY_DYNAMIC_DISPATCH(MultiplyAdd)(stream, begin, count, x, residual, out);
+void dropout_add(const DropoutStream& stream, int64_t begin, int64_t count, const float* x,
+                 const RowBias& bias, const float* residual, float* out) {
+  HWY_DYNAMIC_DISPATCH(AddTo)(stream, begin, count, x, bias, residual, out);
 }
 void dropout_relu(const DropoutStream& stream, int64_t begin, int64_t count, const float* x,
-                  float* out) {
-  HWY_DYNAMIC_DISPATCH(Relu)(stream, begin, count, x, out);
+                  const RowBias& bias, float* out) {
+  HWY_DYNAMIC_DISPATCH(Relu)(stream, begin, count, x, bias, out);
 }
 
 }  // namespace fmmformer::cpu
