@@ -11,7 +11,7 @@
 #include "cli/token_input.h"
 #include "fmmformer/core/atomic_file.h"
 #include "fmmformer/core/safetensors.h"
-#include "train/batch_tensors.h"
+#include "fmmformer/models/batch_tensors.h"
 #include "train/model_files.h"
 #include "train/tensor_file.h"
 
@@ -104,7 +104,7 @@ int run_predict(const CommandLine& line) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     live.show(std::to_string(i + 1) + "/" + std::to_string(inputs.size()));
     const at::Tensor logits =
-        trained.model->forward(train::to_tensors(batch_of(inputs[i], model), device).inputs, {})[0];
+        trained.model->forward(batch_tensors(batch_of(inputs[i], model), device).inputs, {})[0];
     answers += answer_line(logits);
     if (!options.logits.empty())
       all_logits.emplace_back("logits." + std::to_string(i), logits.to(at::kCPU, at::kFloat));

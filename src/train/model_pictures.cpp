@@ -10,7 +10,7 @@
 
 #include "fmmformer/core/base64.h"
 #include "fmmformer/models/attention_capture.h"
-#include "train/batch_tensors.h"
+#include "fmmformer/models/batch_tensors.h"
 
 namespace fmmformer::train {
 namespace {
@@ -101,7 +101,7 @@ void add_pictures(const Model& model, const tasks::Task& task, const c10::Device
                   RunRecorder& recorder) {
   at::NoGradGuard no_gradient;
   const Batch example = task.batch({.split = tasks::Split::kValid, .size = 1});
-  const ModelInputs inputs = cut(to_tensors(example, device).inputs);
+  const ModelInputs inputs = cut(batch_tensors(example, device).inputs);
   Json heads = Json::array(), blend = Json::array();
   for (const AttentionRecord& record : capture_attention(model, inputs)) {
     add_maps_of_layer(record, heads);

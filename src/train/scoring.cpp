@@ -17,15 +17,16 @@ Score& Score::operator+=(const Score& other) {
 ScoreTensors score_batch(const Model& model, const BatchTensors& batch, const Pass& pass) {
   at::Tensor logits;
   at::Tensor losses = model.losses(batch.inputs, batch.targets, pass, &logits).to(at::kFloat);
-  if (batch.weights.defined()) losses = losses * batch.weights;
+  if (batch.target_mask) losses = losses * *batch.target_mask;
   ScoreTensors score{.loss_sum = losses.sum()};
   if (!logits.defined()) {
     score.correct = at::zeros({}, losses.options());
     return score;
   }
   at::NoGradGuard no_gradient;
-  at::Tensor right = (logits.argmax(-1) == batch.targets).to(at::kFloat);
-  score.correct = (batch.weights.defined() ? right * batch.weights : right).sum();
+  at::Tensor right = logits.argmax(-1) == batch.targets;
+  if (batch.target_mask) right = right.logical_and(*batch.target_mask);
+  score.correct = right.sum().to(at::kFloat);
   return score;
 }
 
@@ -47,14 +48,12 @@ Score evaluate(const Model& model, const tasks::Task& task, const EvaluationPlan
   Score total;
   const int64_t batches = evaluation_batches(task, plan);
   for (int64_t index = 0; index < batches; ++index) {
-    const BatchTensors batch = to_tensors(
-        task.batch(
-            {.split = plan.split, .round = plan.round, .index = index, .size = plan.batch_size}),
-        device);
-    const ScoreTensors score = score_batch(model, batch, Pass{});
+    const Batch batch = task.batch(
+        {.split = plan.split, .round = plan.round, .index = index, .size = plan.batch_size});
+    const ScoreTensors score = score_batch(model, batch_tensors(batch, device), Pass{});
     total += {.loss = score.loss_sum.item<double>(),
               .correct = score.correct.item<double>(),
-              .count = static_cast<double>(batch.counted)};
+              .count = static_cast<double>(batch.counted())};
     if (progress && !progress(index + 1, batches)) break;
   }
   return total;

@@ -4,9 +4,9 @@
 
 #include <functional>
 
+#include "fmmformer/models/batch_tensors.h"
 #include "fmmformer/models/model.h"
 #include "tasks/task.h"
-#include "train/batch_tensors.h"
 
 namespace fmmformer::train {
 

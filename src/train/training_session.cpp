@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "fmmformer/core/random.h"
-#include "train/batch_tensors.h"
+#include "fmmformer/models/batch_tensors.h"
 #include "train/model_files.h"
 #include "train/model_pictures.h"
 #include "train/process_memory.h"
@@ -21,11 +21,6 @@ Metric metric_for(const ModelConfig& model) {
     return {.name = "perplexity", .unit = "", .higher_is_better = false};
   }
   return {};
-}
-
-int64_t counted_in(const Batch& batch) {
-  if (batch.target_mask.empty()) return std::ssize(batch.targets);
-  return std::ranges::count(batch.target_mask, 1);
 }
 
 }  // namespace
@@ -98,14 +93,14 @@ void TrainingSession::train_step() {
   clock_.begin(StepPart::kData);
   const StepBatches parts = batches_->next();
   double counted = 0;
-  for (const Batch& part : parts) counted += static_cast<double>(counted_in(part));
+  for (const Batch& part : parts) counted += static_cast<double>(part.counted());
   const auto run_seed = static_cast<uint64_t>(experiment_.train.seed);
   PendingStep done{.step = state_.step, .counted = counted};
   int64_t tokens = 0;
   optimizer_->zero_grad();
   for (size_t part = 0; part < parts.size(); ++part) {
     clock_.begin(StepPart::kData);
-    const BatchTensors batch = to_tensors(parts[part], device_);
+    const BatchTensors batch = batch_tensors(parts[part], device_);
     clock_.begin(StepPart::kForward);
     // Parts of one step must not share their dropout.
     const int64_t pass_number =
@@ -117,7 +112,7 @@ void TrainingSession::train_step() {
     const at::Tensor loss_sum = score.loss_sum.detach();
     done.loss_sum = part == 0 ? loss_sum : done.loss_sum + loss_sum;
     done.correct = part == 0 ? score.correct : done.correct + score.correct;
-    tokens += batch.tokens;
+    tokens += parts[part].tokens_read();
   }
   clock_.begin(StepPart::kUpdate);
   const ScheduledUpdate update =

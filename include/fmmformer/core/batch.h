@@ -3,6 +3,7 @@
 // data thread can fill it while the model runs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -27,6 +28,13 @@ struct Batch {
   bool has_token_mask() const { return !token_mask.empty(); }
   bool is_pair() const { return !other_tokens.empty(); }
   bool predicts_tokens() const { return targets.size() != static_cast<size_t>(size); }
+  /// How many targets count.
+  int64_t counted() const {
+    return target_mask.empty() ? static_cast<int64_t>(targets.size())
+                               : std::count(target_mask.begin(), target_mask.end(), uint8_t{1});
+  }
+  /// Tokens that a model reads, padding included.
+  int64_t tokens_read() const { return size * length * (is_pair() ? 2 : 1); }
 };
 
 }  // namespace fmmformer
