@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-quick bench demo format lint sanitize sanitize-quick install clean distclean help setup
+.PHONY: build test test-quick bench demo format lint sanitize sanitize-quick install clean distclean help setup setup-tests
 MAKEFLAGS += --no-print-directory
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 build: build/build.ninja .venv/fmmformer.stamp  ## (default) the program build/fmmformer, the operator library, the tests
 	cmake --build --preset release -j $(JOBS)
 
-test: setup  ## everything: format, layers, C++ and Python tests, instruction sets, sanitizers (quick part), install, wheel
+test: setup-tests  ## everything: format, layers, C++ and Python tests, instruction sets, sanitizers (quick part), install, wheel
 	scripts/run_tests.sh
 
 test-quick: build  ## the C++ and Python tests of the release build only
@@ -22,9 +22,9 @@ test-quick: build  ## the C++ and Python tests of the release build only
 bench: build  ## times the operator beside its peers: torch's softmax, composites (eager, compiled), the dense near field
 	build/fmmformer bench attention --compiled
 
-demo: build  ## checks every kernel of this machine against the double-precision reference, then a short benchmark
-	build/fmmformer verify --quick
-	build/fmmformer bench attention --quick
+demo: build/build.ninja  ## trains softmax, linear and FMM attention on a small copy task, times them, writes one HTML page
+	cmake --build --preset release -j $(JOBS) --target fmmformer
+	build/fmmformer demo
 
 format: setup  ## formats all C++ and CUDA sources in place
 	scripts/format.sh
@@ -54,6 +54,10 @@ help:  ## this list
 
 setup:
 	@scripts/setup.sh
+
+# The report's page is tried in a real browser.
+setup-tests:
+	@scripts/setup.sh chromium
 
 # Ninja configures again by itself when a CMakeLists.txt changes; only a changed preset needs us.
 build/build.ninja: CMakePresets.json | setup

@@ -17,7 +17,7 @@ std::string version_text() {
   std::string text = "fmmformer ";
   text.append(project_version()).append(" (commit ").append(git_commit());
   text.append(", torch ").append(TORCH_VERSION).append(", ").append(active_instruction_set());
-  return text.append(")");
+  return text.append(", no CUDA kernels yet)");
 }
 
 }  // namespace fmmformer::cli

@@ -12,7 +12,7 @@ std::string_view project_version();
 /// of git.
 std::string_view git_commit();
 
-/// "fmmformer 0.1.0 (commit 1234567, torch 2.11.0, AVX-512)".
+/// "fmmformer 0.1.0 (commit 1234567, torch 2.11.0, AVX-512, no CUDA kernels yet)".
 std::string version_text();
 
 }  // namespace fmmformer::cli
