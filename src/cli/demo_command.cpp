@@ -63,7 +63,7 @@ double accuracy_at(const fs::path& run, int64_t step) {
   const Json record = Json::parse(std::ifstream(run / "record.json"));
   double accuracy = 0;
   for (const Json& point : record.at("curves").at("valid")) {
-    if (point.at("step").get<int64_t>() <= step) accuracy = point.at("metric");
+    if (point.at("step").get<int64_t>() <= step) accuracy = 100 * point.at("metric").get<double>();
   }
   return accuracy;
 }

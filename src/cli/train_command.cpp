@@ -83,9 +83,10 @@ int run_train(const CommandLine& line) {
 
   keep_freed_memory();
   const c10::Device device = use_device(options.device);
-  const train::TrainerOptions settings{.device = device,
-                                       .identity = run_identity(device, invocation(line)),
-                                       .init_from = options.init_from};
+  train::TrainerOptions settings{.device = device,
+                                 .identity = run_identity(device, invocation(line)),
+                                 .init_from = options.init_from};
+  settings.identity.overrides = options.overrides;
   const auto listener = make_progress(options.quiet  ? ProgressStyle::kQuiet
                                       : options.json ? ProgressStyle::kJson
                                                      : ProgressStyle::kAuto);

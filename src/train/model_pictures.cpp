@@ -105,7 +105,8 @@ void add_pictures(const Model& model, const tasks::Task& task, const c10::Device
   Json heads = Json::array(), blend = Json::array();
   for (const AttentionRecord& record : capture_attention(model, inputs)) {
     add_maps_of_layer(record, heads);
-    blend.push_back(blend_of_layer(record));
+    if (record.weights.near_weight || record.weights.far_weight)
+      blend.push_back(blend_of_layer(record));
   }
   Json tokens = Json::array();
   const int64_t length = inputs.tokens.size(1), per_cell = tokens_per_cell(length);
@@ -117,7 +118,7 @@ void add_pictures(const Model& model, const tasks::Task& task, const c10::Device
     tokens.push_back(std::move(text));
   }
   recorder.set("maps", {{"tokens", std::move(tokens)}, {"heads", std::move(heads)}});
-  recorder.set("blend", std::move(blend));
+  if (!blend.empty()) recorder.set("blend", std::move(blend));
 }
 
 }  // namespace fmmformer::train

@@ -3,8 +3,6 @@
 
 #include <cmath>
 
-#include "fmmformer/core/random.h"
-
 namespace fmmformer::train {
 namespace {
 
@@ -19,11 +17,13 @@ std::string attention_text(const AttentionConfig& attention) {
   return attention.bandwidth > 0 ? "fmm" : "linear";
 }
 
-// The same experiment with another seed: reports show its runs together. Names alone may lie, when
-// --set changed something.
-std::string group_of(ExperimentConfig experiment) {
-  experiment.train.seed = 0;
-  return experiment.name + " #" + std::to_string(name_hash(experiment_toml(experiment)) % 10'000);
+// Runs of one config that differ in their seed alone: reports show them together.
+std::string group_of(const ExperimentConfig& experiment, const RunIdentity& identity) {
+  std::string group = experiment.name;
+  for (const std::string& assignment : identity.overrides) {
+    if (!assignment.starts_with("train.seed=")) group += " " + assignment;
+  }
+  return group;
 }
 
 Json record_of(const ExperimentConfig& experiment, const Metric& metric,
@@ -33,7 +33,7 @@ Json record_of(const ExperimentConfig& experiment, const Metric& metric,
           {"version", kRecordVersion},
           {"kind", "training"},
           {"name", experiment.name},
-          {"group", group_of(experiment)},
+          {"group", group_of(experiment, identity)},
           {"seed", experiment.train.seed},
           {"task", task + " " + std::to_string(experiment.model.max_length)},
           {"attention", attention_text(experiment.model.attention)},
@@ -63,6 +63,12 @@ RunRecorder::RunRecorder(const RunFolder& folder, const ExperimentConfig& experi
       log_(folder.metrics(), resume_step),
       events_(folder.events(), resume_step),
       record_(record_of(experiment, metric, identity)) {
+  if (resume_step) {  // how the run was begun, not how it is gone on with
+    const Json before = folder.read_record();
+    for (const auto* member : {"group", "created", "command"}) {
+      if (before.contains(member)) record_[member] = before[member];
+    }
+  }
   for (const Json& line : read_run_log(folder.metrics())) {
     const auto number = [&](std::string_view key) {
       const auto found = line.find(key);
@@ -74,8 +80,9 @@ RunRecorder::RunRecorder(const RunFolder& folder, const ExperimentConfig& experi
 }
 
 void RunRecorder::add_to_curve(std::string_view split, int64_t step, double loss, double metric) {
-  record_["curves"][std::string(split)].push_back(
-      {{"step", step}, {"loss", finite_or_null(loss)}, {"metric", finite_or_null(metric)}});
+  record_["curves"][std::string(split)].push_back({{"step", step},
+                                                   {"loss", finite_or_null(loss)},
+                                                   {"metric", finite_or_null(recorded(metric))}});
 }
 
 void RunRecorder::add(const MetricReport& report) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "train/event_file.h"
 #include "train/experiment.h"
@@ -22,7 +23,8 @@ struct RunIdentity {
   nlohmann::ordered_json versions = nlohmann::ordered_json::object();
   std::string commit;
   std::string command;
-  std::string created;  // UTC, ISO 8601
+  std::string created;                 // UTC, ISO 8601
+  std::vector<std::string> overrides;  // of the config, as given
 };
 
 class RunRecorder {
@@ -33,6 +35,9 @@ class RunRecorder {
 
   /// Appends to log, events and curves.
   void add(const MetricReport& report);
+
+  /// A metric as records have it: a share rather than a percentage.
+  double recorded(double metric) const { return metric_.unit == "%" ? metric / 100 : metric; }
 
   /// Sets a member of the record ("result", "maps", ..); shown from the next write() on.
   void set(std::string_view member, nlohmann::ordered_json value);

@@ -235,7 +235,7 @@ RunOutcome TrainingSession::stop(RunStatus status, const std::string& message) {
   result_["peak_bytes"] = peak_bytes(device_);
   result_["share_of_step"] = parts;
   if (state_.best_metric) {
-    result_["best_metric"] = *state_.best_metric;
+    result_["best_metric"] = recorder_->recorded(*state_.best_metric);
     result_["best_step"] = state_.best_step;
   }
   recorder_->set("result", result_);
@@ -265,7 +265,7 @@ void TrainingSession::finish() {
     const MetricReport report{
         .step = best.step, .split = "test", .loss = score.mean_loss(), .metric = metric_of(score)};
     listener_.measured(report);
-    result_["test_loss"] = report.loss, result_["test_metric"] = report.metric;
+    result_["test_loss"] = report.loss, result_["test_metric"] = recorder_->recorded(report.metric);
   }
   add_pictures(*model_, *task_, device_, *recorder_);
 }
