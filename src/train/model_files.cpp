@@ -19,8 +19,8 @@ int64_t chosen_step(const CheckpointStore& store, const fs::path& folder,
   if (!step) step = store.best();
   if (!step) step = store.latest_good().step;
   if (!step) {
-    throw std::runtime_error("'" + folder.string() +
-                             "' has no good checkpoint; train it first (fmmformer train)");
+    throw std::invalid_argument("'" + folder.string() +
+                                "' has no good checkpoint; train it first (fmmformer train)");
   }
   return *step;
 }
@@ -79,9 +79,9 @@ std::string first_tensor_not_finite(const NamedTensors& parameters) {
 TrainedModel load_run(const fs::path& folder, std::optional<int64_t> step,
                       const c10::Device& device) {
   if (!fs::exists(folder / "config.toml")) {
-    throw std::runtime_error("'" + folder.string() +
-                             "' is no run folder: it has no config.toml; `fmmformer train` makes "
-                             "one");
+    throw std::invalid_argument("'" + folder.string() +
+                                "' is no run folder: it has no config.toml; `fmmformer train` "
+                                "makes one");
   }
   TrainedModel result{.experiment = load_experiment(folder / "config.toml")};
   const CheckpointStore store(folder / "checkpoints", StoreAccess::kRead);

@@ -36,7 +36,7 @@ struct TrainedModel {
 };
 
 /// The model of a run at `step` (none: the best checkpoint, else the last). Throws
-/// std::runtime_error when there is no such run or checkpoint.
+/// std::invalid_argument when there is no such run or checkpoint.
 TrainedModel load_run(const std::filesystem::path& folder, std::optional<int64_t> step,
                       const c10::Device& device);
 

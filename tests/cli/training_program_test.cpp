@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training, scoring, applying and reporting, as a user meets them.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 
 #include <chrono>
+#include <functional>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -133,31 +135,44 @@ TEST_F(TrainingProgram, MistakesExitWithTwoAndSayWhatIsRight) {
   }
 }
 
-// Starts training in a child and returns its number.
-pid_t start_training(const std::string& config, const std::string& run, bool resume) {
+// Starts the program in a child, its output going to a file, and returns its number. Not through a
+// shell, whose background jobs ignore Ctrl-C.
+pid_t start_program(std::vector<std::string> arguments, const fs::path& output) {
   const pid_t child = fork();
   if (child != 0) return child;
-  if (resume) {
-    execl(FMMFORMER_PROGRAM_PATH, "fmmformer", "train", run.c_str(), "--resume", "--quiet",
-          "--threads", "1", nullptr);
-  } else {
-    execl(FMMFORMER_PROGRAM_PATH, "fmmformer", "train", config.c_str(), "--out", run.c_str(),
-          "--quiet", "--threads", "1", nullptr);
-  }
+  const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  dup2(file, STDOUT_FILENO), dup2(file, STDERR_FILENO);
+  signal(SIGINT, SIG_DFL);
+  std::vector<char*> pointers = {const_cast<char*>("fmmformer")};
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  execv(FMMFORMER_PROGRAM_PATH, pointers.data());
   _exit(127);
 }
 
+bool wait_until(const std::function<bool()>& condition) {
+  for (int tenth = 0; tenth < 600; ++tenth) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return false;
+}
+
 TEST_F(TrainingProgram, CtrlCSavesAndSaysHowToGoOn) {
-  const Outcome outcome =
-      run_program("train " + path("small.toml") + " --threads 1 --set train.steps=1000000 --out " +
-                  path("run") + " & pid=$!; sleep 3; kill -INT $pid; wait $pid");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
-  EXPECT_THAT(outcome.text, AllOf(HasSubstr("saved"), HasSubstr("--resume")));
+  const fs::path run = folder_ / "run";
+  const pid_t child = start_program({"train", (folder_ / "small.toml").string(), "--threads", "1",
+                                     "--out", run.string(), "--set", "train.steps=1000000"},
+                                    folder_ / "output.txt");
+  const bool began = wait_until([&] { return fs::exists(run / "checkpoints" / "step-00000010"); });
+  kill(child, began ? SIGINT : SIGKILL);
+  int status = 0;
+  ASSERT_TRUE(wait_until([&] { return waitpid(child, &status, WNOHANG) == child; }));
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_THAT(text_of("output.txt"), AllOf(HasSubstr("saved"), HasSubstr("--resume")));
 }
 
 TEST_F(TrainingProgram, ARunKilledAtAnyMomentGoesOnAndEndsWithTheSameMetrics) {
   train("straight", "--set train.steps=60");
-  std::ofstream(folder_ / "small.toml", std::ios::app) << "\n";
   const std::string run = (folder_ / "killed").string();
   const std::string config = (folder_ / "small60.toml").string();
   std::string text = kSmall;
@@ -169,7 +184,11 @@ TEST_F(TrainingProgram, ARunKilledAtAnyMomentGoesOnAndEndsWithTheSameMetrics) {
     return fs::exists(record) && json::parse(std::ifstream(record)).at("status") == "finished";
   };
   for (int attempt = 0; attempt < 40 && !is_done(); ++attempt) {
-    const pid_t child = start_training(config, run, fs::exists(fs::path(run) / "config.toml"));
+    const bool begun = fs::exists(fs::path(run) / "config.toml");
+    const pid_t child =
+        begun ? start_program({"train", run, "--resume", "--threads", "1"}, folder_ / "output.txt")
+              : start_program({"train", config, "--out", run, "--threads", "1"},
+                              folder_ / "output.txt");
     const auto pause = std::chrono::milliseconds(400 + random() % 800);
     std::this_thread::sleep_for(pause);
     kill(child, SIGKILL);

@@ -71,7 +71,8 @@ function savingCard(savings) {
   const [time, memory] = [same.map((saving) => saving.time_ratio), same.map((saving) => saving.memory_ratio).filter(known)];
   const relation = Math.min(...time) >= 1 ? "faster than" : "the speed of";
   const notes = [`${relation} ${same[0].slow} at length ${whole(length)}`];
-  if (memory.length) {
+  // Both keep no N x N matrix, so memory is often about the same: that is no headline.
+  if (memory.length && memory.some((ratio) => ratio > 1.5 || ratio < 1 / 1.5)) {
     notes.push(Math.min(...memory) >= 1 ? `${range(memory, times)} less memory`
       : `${range(memory.map((ratio) => 1 / ratio), times)} its memory`);
   }
