@@ -17,6 +17,9 @@ inline constexpr std::array<std::string_view, 5> kStepPartNames = {"data", "forw
 class StepClock {
  public:
   using Clock = std::chrono::steady_clock;
+  static constexpr int64_t kWarmUpSteps = 3;  // memory and threads come to life: not counted
+
+  StepClock() = default;
 
   /// Everything from here to the next call belongs to `part`.
   void begin(StepPart part) {
@@ -30,7 +33,11 @@ class StepClock {
     seconds_[static_cast<size_t>(current_)] += seconds_since(since_);
     current_ = -1;
   }
-  void count_step(int64_t tokens) { ++steps_, tokens_ += tokens; }
+  void count_step(int64_t tokens) {
+    end();
+    ++steps_, tokens_ += tokens;
+    if (!warm_ && steps_ == kWarmUpSteps) *this = StepClock(/*warm=*/true);
+  }
 
   double seconds(StepPart part) const { return seconds_[static_cast<size_t>(part)]; }
   double total() const {
@@ -45,6 +52,7 @@ class StepClock {
   }
 
  private:
+  explicit StepClock(bool warm) : warm_(warm) {}
   static double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
@@ -53,6 +61,7 @@ class StepClock {
   int current_ = -1;
   Clock::time_point since_;
   int64_t steps_ = 0, tokens_ = 0;
+  bool warm_ = false;
 };
 
 }  // namespace fmmformer::train

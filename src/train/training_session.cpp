@@ -122,8 +122,8 @@ void TrainingSession::train_step() {
   optimizer_->step(update.learning_rate, update.beta1);
   learning_rate_ = update.learning_rate;
   ++state_.step;
-  clock_.begin(StepPart::kLog);
   clock_.count_step(tokens);
+  clock_.begin(StepPart::kLog);
   pending_.push_back(std::move(done));
 }
 

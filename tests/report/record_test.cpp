@@ -123,7 +123,7 @@ TEST(ParseRecord, ReadsAMapOfBytes) {
   const Matrix& near = *record.maps.heads.at(0).near;
   EXPECT_EQ(near.columns, 3);
   EXPECT_FLOAT_EQ(near.values[0], -1);
-  EXPECT_FLOAT_EQ(near.values[1], 0);
+  EXPECT_NEAR(near.values[1], 0, 1e-6);
   EXPECT_FLOAT_EQ(near.values[2], 1.55F);
 }
 

@@ -81,6 +81,8 @@ HWY_INLINE void band_of_queries(const SweepArgs<Real>& args, const NearQueries<R
     if (!rows.live(query)) {
       fill_row(range.size(), Real(0), scores);
       fill_row(range.size(), Real(0), score_grads);
+      // Multiplied with later: scratch may hold NaN.
+      fill_row(range.size(), Real(0), scratch.factors + (r + i) * kNearStride + range.begin);
       continue;
     }
     const RowBand<hn::ScalableTag<Real>> band(d, query, args.left, args.right,
