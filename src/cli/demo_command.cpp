@@ -31,27 +31,32 @@ struct DemoOptions {
 };
 
 constexpr const char* kModels[] = {"softmax", "linear", "fmm"};
-constexpr const char* kMarker = "demo.txt";  // what tells a folder of ours from one of the user's
+constexpr const char* kMarker = ".fmmformer-demo";  // tells a folder of ours from a user's own
 
-// An earlier demo makes room; anything else stays.
+// What an earlier demo made makes room; anything else stays.
 void prepare_folder(const fs::path& folder) {
   if (fs::exists(folder) && !fs::is_empty(folder)) {
     if (!fs::exists(folder / kMarker)) {
       throw UsageError("'" + folder.string() +
                        "' is not empty and not of an earlier demo; choose another with --out");
     }
-    fs::remove_all(folder);
+    for (const char* made : {"softmax", "linear", "fmm", "scaling.json", "report.html"})
+      fs::remove_all(folder / made);
   }
   fs::create_directories(folder);
-  write_file_atomically(folder / kMarker, "made by fmmformer demo; the next one replaces it\n");
+  write_file_atomically(folder / kMarker,
+                        "made by fmmformer demo; the next one replaces its runs\n");
+}
+
+train::ExperimentConfig experiment_of(const std::string& model, const DemoOptions& options) {
+  std::vector<std::string> overrides = {"train.seed=" + std::to_string(options.seed)};
+  if (options.steps > 0) overrides.push_back("train.steps=" + std::to_string(options.steps));
+  return train::load_experiment(find_config("demo/" + model), overrides);
 }
 
 train::RunOutcome train_one(const std::string& model, const DemoOptions& options,
                             const train::TrainerOptions& settings) {
-  std::vector<std::string> overrides = {"train.seed=" + std::to_string(options.seed)};
-  if (options.steps > 0) overrides.push_back("train.steps=" + std::to_string(options.steps));
-  const train::ExperimentConfig experiment =
-      train::load_experiment(find_config("demo/" + model), overrides);
+  const train::ExperimentConfig experiment = experiment_of(model, options);
   std::printf("\n%s\n", experiment.about.c_str());
   const auto listener = make_progress(ProgressStyle::kAuto);
   return train::start_run(experiment, fs::path(options.out) / model, settings, *listener);
@@ -89,8 +94,9 @@ std::pair<int64_t, double> advantage(const Json& scaling) {
 
 void print_summary(const fs::path& folder, int64_t steps, const Json& scaling) {
   const auto [length, times] = advantage(scaling);
-  std::printf("\nThe three numbers that matter\n");
+  std::printf("\n");
   for (const int64_t step : {steps / 3, steps}) {
+    if (accuracy_at(folder / "fmm", step) == 0) continue;  // before the first evaluation
     std::printf(
         "  accuracy on the copy task after %ld steps: softmax %.1f %%, FMM %.1f %%, linear %.1f "
         "%%\n",
@@ -119,6 +125,8 @@ int run_demo(const CommandLine& line) {
 
   keep_freed_memory();
   const c10::Device device = use_device(options.device);
+  for (const char* model : kModels)
+    experiment_of(model, options);  // mistakes show before anything is made
   prepare_folder(options.out);
   const train::TrainerOptions settings{.device = device,
                                        .identity = run_identity(device, line.command)};

@@ -87,11 +87,12 @@ int run_train(const CommandLine& line) {
                                  .identity = run_identity(device, invocation(line)),
                                  .init_from = options.init_from};
   settings.identity.overrides = options.overrides;
-  const auto listener = make_progress(options.quiet  ? ProgressStyle::kQuiet
-                                      : options.json ? ProgressStyle::kJson
-                                                     : ProgressStyle::kAuto);
+  auto listener = make_progress(options.quiet  ? ProgressStyle::kQuiet
+                                : options.json ? ProgressStyle::kJson
+                                               : ProgressStyle::kAuto);
   if (options.resume && std::filesystem::is_directory(options.what)) {
     const auto outcome = train::resume_run(options.what, options.overrides, settings, *listener);
+    listener.reset();  // its live line goes before the last word
     return report_outcome(outcome, options.what, options);
   }
   const train::ExperimentConfig experiment =
@@ -102,6 +103,7 @@ int run_train(const CommandLine& line) {
   const auto outcome = options.resume
                            ? train::resume_run(folder, options.overrides, settings, *listener)
                            : train::start_run(experiment, folder, settings, *listener);
+  listener.reset();
   return report_outcome(outcome, folder, options);
 }
 

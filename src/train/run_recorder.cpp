@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "fmmformer/core/random.h"
+
 namespace fmmformer::train {
 namespace {
 
@@ -17,13 +19,15 @@ std::string attention_text(const AttentionConfig& attention) {
   return attention.bandwidth > 0 ? "fmm" : "linear";
 }
 
-// Runs of one config that differ in their seed alone: reports show them together.
-std::string group_of(const ExperimentConfig& experiment, const RunIdentity& identity) {
+// Runs that differ in their seed alone: reports show them together. What was overridden is told,
+// and where a file was changed without changing its name, a number keeps the groups apart.
+std::string group_of(ExperimentConfig experiment, const RunIdentity& identity) {
   std::string group = experiment.name;
   for (const std::string& assignment : identity.overrides) {
     if (!assignment.starts_with("train.seed=")) group += " " + assignment;
   }
-  return group;
+  experiment.train.seed = 0;
+  return group + " #" + std::to_string(name_hash(experiment_toml(experiment)) % 1000);
 }
 
 Json record_of(const ExperimentConfig& experiment, const Metric& metric,

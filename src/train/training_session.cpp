@@ -62,6 +62,11 @@ void TrainingSession::restore() {
                       " is damaged and left out: " + skipped.reason);
   }
   if (!good.step) {
+    if (!good.skipped.empty()) {
+      throw std::runtime_error("no checkpoint of '" + folder_.folder().string() +
+                               "' is whole; restore one from a copy, or begin a new run with "
+                               "another --out");
+    }
     listener_.noticed("no checkpoint yet: the run begins at step 0");
     return;
   }
