@@ -41,4 +41,5 @@ if(TARGET fmmformer)
   set_target_properties(fmmformer PROPERTIES
     INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${_torch_libraries}")
   install(TARGETS fmmformer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/fmmformer)
 endif()

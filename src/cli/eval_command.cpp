@@ -57,7 +57,6 @@ int run_eval(const CommandLine& line) {
   const train::Score score =
       train::evaluate(*trained.model, *task, plan, device, [&](int64_t done, int64_t all) {
         live.show("batch " + std::to_string(done) + "/" + std::to_string(all));
-        return true;
       });
   live.clear();
   if (options.json) {

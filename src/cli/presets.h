@@ -8,11 +8,8 @@
 
 namespace fmmformer::cli {
 
-/// configs/ in the current folder, else beside the program's build folder. Throws UsageError when
-/// there is none.
-std::filesystem::path configs_folder();
-
-/// "copy/softmax_128", .. sorted.
+/// "copy/softmax_128", .. sorted: those of configs/ in the current folder, beside the program's
+/// build folder and where `make install` puts them. Throws UsageError when there are none.
 std::vector<std::string> preset_names();
 
 /// A path to a TOML file as it is, or the file of a preset's name. Throws UsageError that names the

@@ -37,7 +37,8 @@ void print_series(const std::vector<ScalingPoint>& points) {
       std::printf("  %7ld not run: %s\n", point.length, point.failure.c_str());
     }
   }
-  std::printf("  time grows as length^%.2f\n", growth_exponent(points));
+  if (const double exponent = growth_exponent(points); exponent != 0)
+    std::printf("  time grows as length^%.2f\n", exponent);
   std::fflush(stdout);
 }
 

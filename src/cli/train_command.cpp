@@ -67,8 +67,10 @@ int report_outcome(const train::RunOutcome& outcome, const std::filesystem::path
       break;
   }
   if (!options.quiet && !options.json) {
-    std::printf("done: best %.2f at step %ld, %s; the run is in %s\n", outcome.best_metric,
-                outcome.best_step, duration_text(outcome.seconds).c_str(), folder.c_str());
+    std::printf("done: best %s %.2f %s at step %ld, %s; the run is in %s\n",
+                std::string(outcome.metric.name).c_str(), outcome.best_metric,
+                std::string(outcome.metric.unit).c_str(), outcome.best_step,
+                duration_text(outcome.seconds).c_str(), folder.c_str());
   }
   return kDone;
 }

@@ -12,9 +12,10 @@ namespace fmmformer::tasks {
 ///   targets   the next token; the last one's is 0
 ///   counts    positions n - 1 .. 2n - 1: the separator and the repetition, n + 1 of them
 ///
-/// n is uniform in floor(M / 4) .. floor((M - 1) / 2) - 1. Nothing before the separator can be
-/// known, except that a position that counts there predicts it. To repeat, a model must look back
-/// n tokens, at least floor(M / 4): a narrower band alone cannot.
+/// n is uniform in floor(M / 4) .. floor((M - 1) / 2) - 1. A model can be right
+/// everywhere that counts: before the separator only the position just in front of it counts, so
+/// the answer there is always the separator. To repeat, it must look back n tokens, at least
+/// floor(M / 4): one layer with a narrower band cannot.
 class CopyTask : public Task {
  public:
   CopyTask(const CopyConfig& config, uint64_t seed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task: where examples come from. Every batch is a pure function of (seed, split, index), so that
-// neither order, nor resuming, nor the number of data threads can change what a model sees.
+// A task: where examples come from. Every batch is a pure function of the seed and the request, so
+// that neither order, nor resuming, nor the number of data threads can change what a model sees.
 #pragma once
 
 #include <cstdint>

@@ -45,10 +45,11 @@ OpenFile locked(const std::filesystem::path& folder) {
 }  // namespace
 
 bool RunPaths::holds_run() const {
-  for (const std::filesystem::path& part : {config(), record(), metrics(), checkpoints()}) {
+  for (const std::filesystem::path& part : {config(), record(), metrics()}) {
     if (std::filesystem::exists(part)) return true;
   }
-  return false;
+  // An empty folder is what a run that could not begin leaves.
+  return std::filesystem::exists(checkpoints()) && !std::filesystem::is_empty(checkpoints());
 }
 
 std::string RunPaths::read_config() const {

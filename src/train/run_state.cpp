@@ -9,7 +9,6 @@ using Json = nlohmann::ordered_json;
 
 Json RunState::to_json() const {
   return {{"step", step},
-          {"evaluations", evaluations},
           {"window", {{"loss", window.loss}, {"correct", window.correct}, {"count", window.count}}},
           {"best_metric", best_metric ? Json(*best_metric) : Json()},
           {"best_step", best_step},
@@ -22,7 +21,6 @@ RunState RunState::from_json(const Json& json) {
     const Json& window = json.at("window");
     const Json& best = json.at("best_metric");
     return {.step = json.at("step"),
-            .evaluations = json.at("evaluations"),
             .window = {.loss = window.at("loss"),
                        .correct = window.at("correct"),
                        .count = window.at("count")},

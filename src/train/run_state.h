@@ -13,9 +13,8 @@ namespace fmmformer::train {
 /// Where a run is, beside its tensors: what state.json of a checkpoint holds. Batches, dropout and
 /// schedule follow from `step`, so there is nothing of them here.
 struct RunState {
-  int64_t step = 0;         // optimizer steps done
-  int64_t evaluations = 0;  // made so far: the round of the next
-  Score window;             // of the steps since the last line of the log
+  int64_t step = 0;  // optimizer steps done
+  Score window;      // of the steps since the last line of the log
   std::optional<double> best_metric;
   int64_t best_step = 0;
   double seconds = 0;  // spent, over all sittings

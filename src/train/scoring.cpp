@@ -17,7 +17,7 @@ Score& Score::operator+=(const Score& other) {
 ScoreTensors score_batch(const Model& model, const BatchTensors& batch, const Pass& pass) {
   at::Tensor logits;
   at::Tensor losses = model.losses(batch.inputs, batch.targets, pass, &logits).to(at::kFloat);
-  if (batch.target_mask) losses = losses * *batch.target_mask;
+  if (batch.target_mask) losses = losses.masked_fill(batch.target_mask->logical_not(), 0);
   ScoreTensors score{.loss_sum = losses.sum()};
   if (!logits.defined()) {
     score.correct = at::zeros({}, losses.options());
@@ -54,7 +54,7 @@ Score evaluate(const Model& model, const tasks::Task& task, const EvaluationPlan
     total += {.loss = score.loss_sum.item<double>(),
               .correct = score.correct.item<double>(),
               .count = static_cast<double>(batch.counted())};
-    if (progress && !progress(index + 1, batches)) break;
+    if (progress) progress(index + 1, batches);
   }
   return total;
 }

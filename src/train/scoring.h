@@ -36,8 +36,8 @@ struct EvaluationPlan {
   int64_t batch_size = 1;
 };
 
-/// Called after each batch with (done, all); false ends the evaluation early.
-using EvaluationProgress = std::function<bool(int64_t, int64_t)>;
+/// Called after each batch with (done, all).
+using EvaluationProgress = std::function<void(int64_t, int64_t)>;
 
 /// Without gradients, without dropout. Throws std::invalid_argument for a whole split of a task
 /// that has no end.

@@ -2,7 +2,6 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <array>
 
 #include "train/training_session.h"
 
@@ -10,19 +9,18 @@ namespace fmmformer::train {
 namespace {
 
 // What may change when a run goes on: how long and how it is kept, not what it computes.
-constexpr std::array<std::string_view, 4> kMayChange = {
-    "train.steps=", "train.checkpoint_every=", "train.keep_checkpoints=",
-    "train.prefetch_threads="};
+const std::vector<std::string> kMayChange = {"train.steps", "train.checkpoint_every",
+                                             "train.keep_checkpoints", "train.prefetch_threads"};
 
 void check_overrides(const std::vector<std::string>& overrides) {
   for (const std::string& assignment : overrides) {
-    const bool allowed = std::ranges::any_of(
-        kMayChange, [&](std::string_view start) { return assignment.starts_with(start); });
-    if (allowed) continue;
-    throw ConfigError("--set " + assignment +
-                      ": a run that goes on keeps its config; allowed are train.steps, "
-                      "train.checkpoint_every, train.keep_checkpoints and train.prefetch_threads. "
-                      "For anything else begin a new run (--init-from takes over the weights)");
+    const std::string key = assignment.substr(0, assignment.find('='));
+    if (std::ranges::find(kMayChange, key) != kMayChange.end()) continue;
+    const std::string near = nearest_name(key, kMayChange);
+    throw ConfigError("--set " + assignment + ": a run that goes on keeps its config, but for " +
+                      join_names(kMayChange) +
+                      (near.empty() ? "" : "; did you mean " + near + "?") +
+                      ". For anything else begin a new run (--init-from takes over the weights)");
   }
 }
 
@@ -39,6 +37,9 @@ RunOutcome resume_run(const std::filesystem::path& folder,
                       const std::vector<std::string>& overrides, const TrainerOptions& options,
                       TrainListener& listener) {
   check_overrides(overrides);
+  if (!options.init_from.empty()) {
+    throw ConfigError("--init-from begins a new run, --resume goes on with one: use one of them");
+  }
   RunFolder held = RunFolder::resume(folder);
   const ExperimentConfig experiment = load_experiment(held.config(), overrides);
   return TrainingSession(experiment, std::move(held), options, listener, /*resumed=*/true).run();

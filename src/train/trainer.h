@@ -30,6 +30,7 @@ struct RunOutcome {
   RunStatus status = RunStatus::kFinished;
   std::string message;  // why it failed; empty otherwise
   int64_t step = 0;
+  Metric metric;
   double best_metric = 0;
   int64_t best_step = 0;
   double seconds = 0;
@@ -42,8 +43,8 @@ RunOutcome start_run(const ExperimentConfig& experiment, const std::filesystem::
                      const TrainerOptions& options, TrainListener& listener);
 
 /// Goes on from the newest good checkpoint of a run, or from the beginning when there is none yet.
-/// `overrides` may only lengthen the run (train.steps) or change how it is watched (train.log_every
-/// stays: the log would not match).
+/// `overrides` may only lengthen the run (train.steps; where the schedule spans the run, its rates
+/// change with it) and set how checkpoints are kept and batches prefetched.
 RunOutcome resume_run(const std::filesystem::path& folder,
                       const std::vector<std::string>& overrides, const TrainerOptions& options,
                       TrainListener& listener);

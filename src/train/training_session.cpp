@@ -47,8 +47,12 @@ TrainingSession::TrainingSession(ExperimentConfig experiment, RunFolder folder,
   recorder_.emplace(folder_, experiment_, metric_, options.identity,
                     resumed ? std::optional(state_.step) : std::nullopt);
   recorder_->set("parameters", model_->parameter_count());
+  if (nothing_left_) return;
   folder_.write_config(experiment_toml(experiment_));
   recorder_->write("running", "");
+  // Weights from elsewhere do not follow from the seed: a run cut before its first checkpoint would
+  // lose them.
+  if (!resumed && !options.init_from.empty()) save_checkpoint(/*best=*/false);
   batches_.emplace([this](int64_t step) { return batches_of(step); },
                    PrefetchOptions{.threads = experiment_.train.prefetch_threads,
                                    .first = state_.step,
@@ -70,6 +74,12 @@ void TrainingSession::restore() {
     listener_.noticed("no checkpoint yet: the run begins at step 0");
     return;
   }
+  if (experiment_.train.steps < *good.step) {
+    throw ConfigError("train.steps is " + std::to_string(experiment_.train.steps) +
+                      ", the run has done " + std::to_string(*good.step) + " already");
+  }
+  nothing_left_ = experiment_.train.steps == *good.step &&
+                  folder_.read_record().value("status", "") == "finished";
   const LoadedCheckpoint checkpoint = checkpoints_.load(*good.step);
   state_ = RunState::from_json(checkpoint.state);
   copy_tensors(tensors_of(checkpoint.model), parameters_, "the checkpoint's model");
@@ -136,7 +146,7 @@ bool TrainingSession::collect_losses() {
   for (const PendingStep& one : pending_) {
     const double loss = one.loss_sum.item<double>();
     if (!std::isfinite(loss)) {
-      fail(one.step + 1);
+      fail("the loss of step " + std::to_string(one.step + 1));
       return false;
     }
     state_.window += {.loss = loss, .correct = one.correct.item<double>(), .count = one.counted};
@@ -146,8 +156,8 @@ bool TrainingSession::collect_losses() {
   return true;
 }
 
-void TrainingSession::fail(int64_t step) {
-  problem_ = "the loss of step " + std::to_string(step) + " is not finite";
+void TrainingSession::fail(const std::string& what) {
+  problem_ = what + " is not finite";
   const std::string bad = first_tensor_not_finite(parameters_);
   problem_ += bad.empty() ? "; weights and gradients still are, so it arose in that pass itself"
                           : "; first bad tensor: " + bad;
@@ -181,18 +191,19 @@ double TrainingSession::metric_of(const Score& score) const {
   return metric_.name == "perplexity" ? std::exp(score.mean_loss()) : score.accuracy();
 }
 
+Score TrainingSession::score_split(const EvaluationPlan& plan) const {
+  return evaluate(*model_, *task_, plan, device_,
+                  [&](int64_t done, int64_t all) { listener_.evaluating(done, all); });
+}
+
 void TrainingSession::evaluate_now() {
   clock_.end();
   const TrainConfig& train = experiment_.train;
   const EvaluationPlan plan{.split = tasks::Split::kValid,
-                            .round = state_.evaluations,
+                            .round = state_.step,  // fresh examples, whatever was evaluated before
                             .batches = train.evaluation_batches,
                             .batch_size = train.batch_size / train.accumulate};
-  const Score score = evaluate(*model_, *task_, plan, device_, [&](int64_t done, int64_t all) {
-    listener_.evaluating(done, all);
-    return true;
-  });
-  ++state_.evaluations;
+  const Score score = score_split(plan);
   const double metric = metric_of(score);
   const bool best = !state_.best_metric || metric_.is_better(metric, *state_.best_metric);
   if (best) state_.best_metric = metric, state_.best_step = state_.step;
@@ -245,9 +256,14 @@ RunOutcome TrainingSession::stop(RunStatus status, const std::string& message) {
   }
   recorder_->set("result", result_);
   recorder_->write(kNames[static_cast<size_t>(status)], message);
+  return outcome(status, message);
+}
+
+RunOutcome TrainingSession::outcome(RunStatus status, const std::string& message) const {
   return {.status = status,
           .message = message,
           .step = state_.step,
+          .metric = metric_,
           .best_metric = state_.best_metric.value_or(std::nan("")),
           .best_step = state_.best_step,
           .seconds = seconds_spent()};
@@ -258,15 +274,12 @@ void TrainingSession::finish() {
   if (experiment_.train.test && checkpoints_.best()) {
     const LoadedCheckpoint best = checkpoints_.load(*checkpoints_.best(), CheckpointParts::kModel);
     copy_tensors(tensors_of(best.model), parameters_, "the best checkpoint's model");
-    const EvaluationPlan plan{.split = tasks::Split::kTest,
-                              .batches = task_->examples(tasks::Split::kTest) == 0
-                                             ? experiment_.train.evaluation_batches
-                                             : 0,
-                              .batch_size = experiment_.train.batch_size};
-    const Score score = evaluate(*model_, *task_, plan, device_, [&](int64_t done, int64_t all) {
-      listener_.evaluating(done, all);
-      return true;
-    });
+    const EvaluationPlan plan{
+        .split = tasks::Split::kTest,
+        .batches =
+            task_->examples(tasks::Split::kTest) == 0 ? experiment_.train.evaluation_batches : 0,
+        .batch_size = experiment_.train.batch_size / experiment_.train.accumulate};
+    const Score score = score_split(plan);
     const MetricReport report{
         .step = best.step, .split = "test", .loss = score.mean_loss(), .metric = metric_of(score)};
     listener_.measured(report);
@@ -276,6 +289,10 @@ void TrainingSession::finish() {
 }
 
 RunOutcome TrainingSession::run() {
+  if (nothing_left_) {
+    listener_.noticed("the run is finished; --set train.steps=N makes it longer");
+    return outcome(RunStatus::kFinished, "");
+  }
   InterruptGuard interrupt;
   const TrainConfig& train = experiment_.train;
   listener_.started(model_->parameter_count(), state_.step, metric_);
@@ -297,7 +314,7 @@ RunOutcome TrainingSession::run() {
                        .seconds_left = clock_.seconds_per_step() *
                                        static_cast<double>(train.steps - state_.step)});
     if ((save_now || look_now) && !weights_are_finite()) {
-      fail(state_.step);
+      fail("a weight after step " + std::to_string(state_.step));
       return stop(RunStatus::kFailed, problem_);
     }
     if (look_now) evaluate_now();

@@ -44,12 +44,15 @@ class TrainingSession {
   /// False, with outcome_ set, when a loss was not finite.
   bool collect_losses();
   void log_window();
+  Score score_split(const EvaluationPlan& plan) const;
   void evaluate_now();
   void save_checkpoint(bool best);
   bool weights_are_finite();
-  void fail(int64_t step);
+  void fail(const std::string& what);
   void finish();
+  /// Completes the record.
   RunOutcome stop(RunStatus status, const std::string& message);
+  RunOutcome outcome(RunStatus status, const std::string& message) const;
   double metric_of(const Score& score) const;
   double seconds_spent() const;
 
@@ -70,6 +73,7 @@ class TrainingSession {
   StepClock clock_;
   std::string problem_;                 // why the run failed
   nlohmann::ordered_json result_ = {};  // of the record
+  bool nothing_left_ = false;           // resumed after its end
   double last_loss_ = 0, learning_rate_ = 0;
   int64_t saved_step_ = -1;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

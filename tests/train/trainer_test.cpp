@@ -155,6 +155,60 @@ TEST_F(Trainer, AFinishedRunCanBeMadeLonger) {
   expect_same_weights(run("long"), run("short"));
 }
 
+TEST_F(Trainer, AnExtraEvaluationAtAnEndDoesNotMoveTheOnesAfterIt) {
+  train("long");
+  train("short", {"train.steps=20"});  // evaluated at 15 and, being the end, at 20
+  Watcher watcher;
+  resume_run(run("short"), {"train.steps=40"}, {}, watcher);
+  const auto valid = [&](const std::string& name) {
+    std::vector<std::string> lines;
+    for (const std::string& line : metrics_of(run(name))) {
+      if (line.find("valid") != std::string::npos && line.find("\"step\":20") == std::string::npos)
+        lines.push_back(line);
+    }
+    return lines;
+  };
+  EXPECT_EQ(valid("long"), valid("short"));
+}
+
+TEST_F(Trainer, AFinishedRunIsLeftAsItIs) {
+  train("a");
+  const std::string record = bytes_of(run("a") / "record.json");
+  Watcher watcher;
+  EXPECT_EQ(resume_run(run("a"), {}, {}, watcher).step, 40);
+  EXPECT_EQ(bytes_of(run("a") / "record.json"), record);
+  EXPECT_THROW(resume_run(run("a"), {"train.steps=30"}, {}, watcher), ConfigError);
+}
+
+TEST_F(Trainer, WeightsFromElsewhereSurviveACrashBeforeTheFirstCheckpoint) {
+  train("first");
+  const TrainerOptions options{.init_from = run("first")};
+  Watcher watcher;
+  start_run(small_experiment(), run("straight"), options, watcher);
+  Watcher crashing;
+  crashing.step_of_action = 2;
+  crashing.at_step = [] { throw Crash(); };
+  EXPECT_THROW(start_run(small_experiment(), run("cut"), options, crashing), Crash);
+  resume_run(run("cut"), {}, {}, watcher);
+  expect_same_weights(run("straight"), run("cut"));
+}
+
+TEST_F(Trainer, AStartThatFailedLeavesAFolderThatCanBeUsed) {
+  Watcher watcher;
+  EXPECT_ANY_THROW(start_run(small_experiment(), run("a"), {.init_from = run("nothing")}, watcher));
+  EXPECT_EQ(train("a", {"train.steps=1"}).status, RunStatus::kFinished);
+}
+
+TEST_F(Trainer, ARunWithoutAWholeCheckpointIsNotBegunAnew) {
+  train("a", {"train.steps=10"});
+  const CheckpointStore store(run("a") / "checkpoints", StoreAccess::kRead);
+  for (const int64_t step : store.steps()) fs::resize_file(store.path_of(step) / "state.json", 5);
+  const std::vector<std::string> metrics = metrics_of(run("a"));
+  Watcher watcher;
+  EXPECT_THROW(resume_run(run("a"), {"train.steps=20"}, {}, watcher), std::runtime_error);
+  EXPECT_EQ(metrics_of(run("a")), metrics);
+}
+
 TEST_F(Trainer, ResumingKeepsTheConfig) {
   train("a", {"train.steps=10"});
   Watcher watcher;

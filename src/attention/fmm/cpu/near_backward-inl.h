@@ -116,7 +116,7 @@ HWY_INLINE void score_gradients(const SweepArgs<Real>& args, const NearQueries<R
   }
 }
 
-// The part of a row of `tile` that eight rows' range does not cover, within the block.
+// Zeros where a row of the block's columns lies outside the range that eight rows share.
 template <typename Real>
 HWY_INLINE void clear_outside(const ColumnRange& range, int64_t columns, Real* row) {
   const int64_t lanes = hn::Lanes(hn::ScalableTag<Real>());
@@ -126,7 +126,7 @@ HWY_INLINE void clear_outside(const ColumnRange& range, int64_t columns, Real* r
 }
 
 // dk_j += sum_i dS_ij q_i and dv_j += sum_i P_ij dO_i for the keys of a block, eight at a time,
-// over the queries that see them.
+// over the queries that see them. The key sweep multiplies dv by the weight.
 template <typename Real>
 HWY_NOINLINE void add_to_keys(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
                               NearScratch<Real>& scratch, OwnedKeys& keys) {
@@ -158,7 +158,8 @@ HWY_NOINLINE void add_to_keys(const SweepArgs<Real>& args, const NearQueries<Rea
   store_rows(kReal, scratch.dv, queries.rows, begin, end, args.value_dim, args.near_dv);
 }
 
-// One block of keys: adds to the queries' dots, or (dots being complete) to all gradients.
+// What a pass over the blocks adds to. A row's gradients need its whole dot: where the band is one
+// block, one pass does both.
 enum class NearPass { kDots, kGradients, kBoth };
 
 template <typename Real>
