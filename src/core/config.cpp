@@ -136,6 +136,16 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
+/// A whole value is in one place: an override has no lines.
+void set_place(ConfigValue& value, const std::string& where) {
+  value.where = where;
+  if (value.is_table()) {
+    for (auto& [key, entry] : value.table()) set_place(entry, where);
+  } else if (auto* list = std::get_if<ConfigValue::List>(&value.data)) {
+    for (ConfigValue& element : *list) set_place(element, where);
+  }
+}
+
 /// The value that TOML reads in `text`, else the text itself.
 ConfigValue value_from_text(std::string_view text, const std::string& where) {
   ConfigValue value{std::string(text), where};
@@ -144,6 +154,7 @@ ConfigValue value_from_text(std::string_view text, const std::string& where) {
     if (parsed.size() == 1) value = from_toml(*parsed.get("value"), where);
   } catch (const std::exception&) {  // no TOML, or a date: a text
   }
+  set_place(value, where);
   return value;
 }
 

@@ -103,6 +103,15 @@ TEST(Config, ErrorsNameThePlaceTheValueAndTheWayOut) {
   EXPECT_THROW(read_toml_file("/nowhere/x.toml"), ConfigError);
 }
 
+TEST(Config, AnErrorInAnOverrideShowsTheOverrideAndNoLine) {
+  EXPECT_EQ(error_of("", {"inner.rate=2"}), "--set inner.rate=2: inner.rate is 2; allowed: 0..1");
+  EXPECT_THAT(error_of("", {"inner.stpes=3"}), testing::StartsWith("--set inner.stpes=3: unknown"));
+  EXPECT_THAT(error_of("", {"inner={steps=0}"}),
+              testing::StartsWith("--set inner={steps=0}: inner.steps is 0"));
+  EXPECT_THAT(error_of("", {"numbers=[1, 'x']"}),
+              testing::StartsWith("--set numbers=[1, 'x']: numbers[1] is"));
+}
+
 TEST(Config, WhatIsWrittenReadsBackUnchanged) {
   Outer config;
   config.name = "with \"quotes\"\nand lines";
