@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/Parallel.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -8,6 +6,7 @@
 #include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/compiled_peer.h"
+#include "cli/device_options.h"
 #include "cli/lengths.h"
 #include "cli/scaling_command.h"
 #include "fmmformer/core/allocator.h"
@@ -22,7 +21,7 @@ struct AttentionBenchOptions {
   std::vector<std::string> cases;
   std::string lengths;
   std::string dtype;
-  int threads = 0;
+  DeviceOptions device;
   std::string peers;
   bool forward = false;
   bool compiled = false;
@@ -45,9 +44,7 @@ void add_options(CLI::App& app, AttentionBenchOptions& options) {
          "these lengths of the case (default: of " + std::string(kPlainCase) + "); a range doubles")
       ->type_name("512..65536");
   app.add_option("--dtype", options.dtype, "fp32 (default), bf16, fp16 or fp64")->type_name("TYPE");
-  app.add_option("--threads", options.threads, "threads to use (default: torch's choice)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+  add_device_options(app, options.device);
   app.add_option(
          "--peers", options.peers,
          "sdpa,composite,dense_near or none; named here, they also run where they take minutes")
@@ -151,12 +148,6 @@ void measure_variant_rows(BenchmarkRecord& record, const BenchmarkOptions& setti
   for (const VariantRow& row : record.variants) std::printf("%s\n", variant_row(row).c_str());
 }
 
-std::string whole_command(const CommandLine& line) {
-  std::string text = line.command;
-  for (const std::string& argument : line.arguments) text.append(" ").append(argument);
-  return text;
-}
-
 int run_bench_attention(const CommandLine& line) {
   AttentionBenchOptions options;
   CLI::App app(
@@ -165,7 +156,8 @@ int run_bench_attention(const CommandLine& line) {
   if (!read_options(app, line)) return kDone;
 
   if (options.keep_memory) keep_freed_memory();
-  if (options.threads > 0) at::set_num_threads(options.threads);
+  use_cpu(options.device);
+  check_output_file("--json", options.json);
   BenchmarkOptions settings = benchmark_options(options);
   // Before anything is measured, so that a mistake in a name or a length shows at once.
   const std::vector<AttentionCase> cases = chosen_cases(options);
@@ -176,7 +168,7 @@ int run_bench_attention(const CommandLine& line) {
   }
   warn_when_busy();
   BenchmarkRecord record{
-      .machine = describe_machine(), .command = whole_command(line), .pass = settings.pass};
+      .machine = describe_machine(), .command = line.text(), .pass = settings.pass};
   settings.product_rate = record.machine.product_rate;
   std::printf("%s\n%s; a peer's column says how many times our time it takes\n",
               machine_text(record.machine).c_str(),

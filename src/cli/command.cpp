@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command.h"
 
+#include <c10/util/Exception.h>
+
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 
@@ -18,7 +21,9 @@ void print_help(const CommandTable& table, const CommandLine& line) {
     std::cout << "  " << std::left << std::setw(12) << command.name << command.what << "\n";
   }
   std::cout << "\n'" << line.command << " COMMAND --help' explains a command.\n\nExample:\n  "
-            << table.example << "\n";
+            << table.example
+            << "\n\nExit codes: 0 done, 1 the work failed, 2 the input is wrong, 130 stopped by "
+               "Ctrl-C.\n";
 }
 
 std::vector<std::string> option_names(const CLI::App& app) {
@@ -29,16 +34,55 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-/// Names the command in front of a mistake that was found deeper down.
+bool is_users(const std::exception& error) {
+  return dynamic_cast<const UsageError*>(&error) != nullptr ||
+         dynamic_cast<const std::invalid_argument*>(&error) != nullptr ||
+         dynamic_cast<const c10::ValueError*>(&error) != nullptr;
+}
+
+/// Names the command in front of what went wrong in it: the one place where that is done.
 int run_named(const Command& command, const CommandLine& line) {
   try {
     return command.run(line);
-  } catch (const std::invalid_argument& error) {
-    throw UsageError(line.command + ": " + error.what());
+  } catch (const CommandError&) {  // of a command of this command, and named already
+    throw;
+  } catch (const std::exception& error) {
+    throw CommandError(line.command + ": " + error_text(error),
+                       is_users(error) ? kWrongUse : kFailed);
   }
 }
 
 }  // namespace
+
+std::string error_text(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+}
+
+std::string CommandLine::text() const {
+  std::string whole = command;
+  for (const std::string& argument : arguments) whole.append(" ").append(argument);
+  return whole;
+}
+
+void require_at_least(CLI::Option* option, int64_t low) {
+  option->check([low](const std::string& given) -> std::string {
+    int64_t number = 0;
+    if (CLI::detail::lexical_cast(given, number) && number >= low) return "";
+    return "got '" + given + "', allowed: a whole number of " + std::to_string(low) + " or more";
+  });
+}
+
+void check_output_file(std::string_view option, const std::string& path) {
+  namespace fs = std::filesystem;
+  if (path.empty()) return;
+  const std::string what = std::string(option) + " '" + path + "': ";
+  if (fs::is_directory(path)) throw UsageError(what + "is a folder; give the path of a file");
+  const fs::path folder = fs::path(path).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder)) {
+    throw UsageError(what + "there is no folder '" + folder.string() + "'; create it first");
+  }
+}
 
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
   const std::string near = nearest_name(name, candidates);
@@ -59,8 +103,9 @@ int dispatch(const CommandTable& table, const CommandLine& line) {
     }
     names.emplace_back(command.name);
   }
-  throw UsageError(line.command + ": unknown command '" + wanted + "'" +
-                   did_you_mean(wanted, names) + " (there are: " + join_names(names) + ")");
+  throw CommandError(line.command + ": unknown command '" + wanted + "'" +
+                         did_you_mean(wanted, names) + " (there are: " + join_names(names) + ")",
+                     kWrongUse);
 }
 
 bool read_options(CLI::App& app, const CommandLine& line) {
@@ -75,14 +120,13 @@ bool read_options(CLI::App& app, const CommandLine& line) {
     std::cout << app.help();
     return false;
   } catch (const CLI::ParseError& error) {
-    throw UsageError(line.command + ": " + error.what() + " ('" + line.command +
-                     " --help' explains)");
+    throw UsageError(std::string(error.what()) + " ('" + line.command + " --help' explains)");
   }
   if (const std::vector<std::string> unknown = app.remaining(); !unknown.empty()) {
     const std::string name = unknown.front().substr(0, unknown.front().find('='));
     const std::string kind = name.starts_with("-") ? "unknown option " : "unexpected argument ";
-    throw UsageError(line.command + ": " + kind + name + did_you_mean(name, option_names(app)) +
-                     " ('" + line.command + " --help' lists them)");
+    throw UsageError(kind + name + did_you_mean(name, option_names(app)) + " ('" + line.command +
+                     " --help' lists them)");
   }
   return true;
 }

@@ -27,7 +27,7 @@ std::string find_file(const std::string& relative, const std::string& way_out) {
   for (const fs::path& folder : {program.parent_path(), program, fs::current_path()}) {
     if (fs::exists(folder / relative)) return (folder / relative).string();
   }
-  throw UsageError("fmmformer bench attention: --compiled needs " + relative +
+  throw UsageError("--compiled needs " + relative +
                    ", which is neither above the program nor under this folder; " + way_out);
 }
 

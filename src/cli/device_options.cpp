@@ -30,4 +30,10 @@ c10::Device use_device(const DeviceOptions& options) {
   return c10::Device(options.device);
 }
 
+void use_cpu(const DeviceOptions& options) {
+  if (use_device(options).is_cpu()) return;
+  throw UsageError("--device " + options.device +
+                   ": there are no GPU kernels yet; leave --device out to use the CPU");
+}
+
 }  // namespace fmmformer::cli

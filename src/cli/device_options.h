@@ -22,4 +22,8 @@ void add_device_options(CLI::App& app, DeviceOptions& options);
 /// there.
 c10::Device use_device(const DeviceOptions& options);
 
+/// The same for a command that has nothing to run on a GPU: another device than the CPU is an
+/// error.
+void use_cpu(const DeviceOptions& options);
+
 }  // namespace fmmformer::cli

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <c10/util/Exception.h>
-
 #include <iostream>
 
 #include "cli/commands.h"
@@ -37,18 +35,9 @@ int run(const CommandLine& line) {
 int run_and_report(const CommandLine& line) {
   try {
     return run(line);
-  } catch (const UsageError& error) {
+  } catch (const CommandError& error) {
     std::cerr << error.what() << "\n";
-    return kWrongUse;
-  } catch (const c10::ValueError& error) {
-    std::cerr << line.command << ": " << error.what_without_backtrace() << "\n";
-    return kWrongUse;
-  } catch (const c10::Error& error) {
-    std::cerr << line.command << ": " << error.what_without_backtrace() << "\n";
-    return kFailed;
-  } catch (const std::exception& error) {
-    std::cerr << line.command << ": " << error.what() << "\n";
-    return kFailed;
+    return error.code();
   }
 }
 

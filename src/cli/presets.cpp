@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/presets.h"
 
+#include <algorithm>
 #include <set>
 
 #include "cli/command.h"
@@ -38,12 +39,30 @@ std::vector<std::string> preset_names() {
   return {names.begin(), names.end()};
 }
 
+std::vector<std::string> presets_with(const std::string& filter) {
+  const std::vector<std::string> all = preset_names();
+  std::vector<std::string> chosen;
+  for (const std::string& name : all) {
+    if (name.find(filter) != std::string::npos) chosen.push_back(name);
+  }
+  if (!chosen.empty()) return chosen;
+  std::vector<std::string> near = all;  // and their words: a filter is seldom a whole name
+  for (const std::string& name : all) {
+    for (size_t begin = 0; begin < name.size();) {
+      const size_t end = std::min(name.find_first_of("/_", begin), name.size());
+      near.push_back(name.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  throw UsageError("no preset has '" + filter + "' in its name" + did_you_mean(filter, near) +
+                   " (`fmmformer presets` lists all)");
+}
+
 fs::path find_config(const std::string& path_or_preset) {
   if (fs::is_regular_file(path_or_preset)) return path_or_preset;
   if (path_or_preset.ends_with(".toml")) {
     throw UsageError("'" + path_or_preset +
-                     "': no such file; `fmmformer presets` lists what there "
-                     "is");
+                     "': no such file; `fmmformer presets` lists what there is");
   }
   if (fs::is_directory(path_or_preset)) {
     throw UsageError("'" + path_or_preset + "' is a folder; to go on with a run add --resume");

@@ -12,6 +12,10 @@ namespace fmmformer::cli {
 /// build folder and where `make install` puts them. Throws UsageError when there are none.
 std::vector<std::string> preset_names();
 
+/// Those with `filter` in their name. Throws UsageError, naming the nearest preset, when there are
+/// none.
+std::vector<std::string> presets_with(const std::string& filter);
+
 /// A path to a TOML file as it is, or the file of a preset's name. Throws UsageError that names the
 /// nearest preset.
 std::filesystem::path find_config(const std::string& path_or_preset);

@@ -19,8 +19,7 @@ int run_presets(const CommandLine& line) {
   if (!read_options(app, line)) return kDone;
 
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const std::string& name : preset_names()) {
-    if (name.find(filter) == std::string::npos) continue;
+  for (const std::string& name : presets_with(filter)) {
     const train::ExperimentConfig experiment = train::load_experiment(find_config(name));
     if (as_json) {
       all.push_back(
@@ -42,7 +41,9 @@ int run_config(const CommandLine& line) {
   CLI::App app(
       "Prints a config as the trainer would use it: every key, defaults and --set included.");
   app.add_option("CONFIG", what, "a TOML file or a preset's name");
-  app.add_option("--set", overrides, "override a.b=c; may be repeated")->type_name("A.B=C");
+  app.add_option("--set", overrides, "override a.b=c; may be repeated")
+      ->type_name("A.B=C")
+      ->allow_extra_args(false);
   app.add_flag("--describe", describe, "every key with its kind, default, range and meaning");
   app.footer(
       "Examples:\n  fmmformer config copy/fmm1_band30_512 --set train.steps=500 > my.toml\n"
@@ -56,7 +57,7 @@ int run_config(const CommandLine& line) {
     }
     return kDone;
   }
-  if (what.empty()) throw UsageError(line.command + ": name a config, or ask with --describe");
+  if (what.empty()) throw UsageError("name a config, or ask with --describe");
   std::printf("%s",
               train::experiment_toml(train::load_experiment(find_config(what), overrides)).c_str());
   return kDone;

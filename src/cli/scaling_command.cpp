@@ -8,6 +8,7 @@
 
 #include "bench/machine.h"
 #include "bench/scaling.h"
+#include "cli/device_options.h"
 #include "cli/lengths.h"
 #include "cli/live_line.h"
 #include "cli/run_identity.h"
@@ -73,7 +74,8 @@ Json measure_scaling_record(const ScalingRequest& request) {
 
 int run_bench_scaling(const CommandLine& line) {
   std::string lengths = "512..16384", json;
-  ScalingRequest request{.command = line.command};
+  ScalingRequest request{.command = line.text()};
+  DeviceOptions device;
   CLI::App app(
       "Time and memory of one attention layer against length: softmax, linear, FMM. Forward and "
       "backward, causal,\n8 heads of 32, fp32, one sample.");
@@ -84,9 +86,11 @@ int run_bench_scaling(const CommandLine& line) {
       ->type_name("SECONDS");
   app.add_option("--json", json, "write the record, which `fmmformer report` draws")
       ->type_name("FILE");
+  add_device_options(app, device);
   app.footer("Example:\n  fmmformer bench scaling --lengths 512..65536 --json scaling.json");
   if (!read_options(app, line)) return kDone;
-  for (const std::string& argument : line.arguments) request.command += " " + argument;
+  use_cpu(device);
+  check_output_file("--json", json);
   request.plan.lengths = parse_lengths(lengths);
   const Json record = measure_scaling_record(request);
   if (!json.empty()) write_file_atomically(json, record.dump(2) + "\n");

@@ -8,6 +8,7 @@
 
 #include "bench/verification.h"
 #include "cli/commands.h"
+#include "cli/device_options.h"
 #include "cli/live_line.h"
 #include "cli/version.h"
 #include "fmmformer/attention/cpu_info.h"
@@ -24,6 +25,7 @@ struct VerifyOptions {
   std::vector<std::string> cases;
   std::string filter;
   std::string json;
+  DeviceOptions device;
 };
 
 std::vector<AttentionCase> chosen_cases(const VerifyOptions& options) {
@@ -32,7 +34,7 @@ std::vector<AttentionCase> chosen_cases(const VerifyOptions& options) {
     chosen.push_back(case_named(name));
     if (!chosen.back().has_tag(CaseTag::kVerify)) {
       throw UsageError(
-          "fmmformer verify: case '" + name +
+          "case '" + name +
           "' is for timing and too large for the dense reference; --list shows the others");
     }
   }
@@ -133,11 +135,14 @@ int run_verify(const CommandLine& line) {
       "named cases. A line per case: its worst tensor, that error, what is allowed, and by which "
       "rule.");
   app.add_flag("--quick", options.quick, "the quick cases only: under a minute on two cores");
-  app.add_option("--case", options.cases, "only this case; may be repeated")->type_name("NAME");
+  app.add_option("--case", options.cases, "only this case; may be repeated")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   app.add_option("--filter", options.filter, "only cases with this in their name")
       ->type_name("TEXT");
   app.add_flag("--list", options.list, "show the cases and run none");
   app.add_option("--json", options.json, "write all checks to this file")->type_name("FILE");
+  add_device_options(app, options.device);
   app.footer(
       "Exit code 1 when a case fails.\n\nExample:\n  fmmformer verify --quick --filter mask");
   if (!read_options(app, line)) return kDone;
@@ -147,6 +152,8 @@ int run_verify(const CommandLine& line) {
     print_list(cases);
     return kDone;
   }
+  use_cpu(options.device);
+  check_output_file("--json", options.json);
   const std::vector<CaseReport> reports = verify_all(cases);
   if (!options.json.empty()) write_file_atomically(options.json, to_json(reports).dump(2) + "\n");
   return summarise_reports(reports);

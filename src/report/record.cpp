@@ -244,7 +244,7 @@ Record read_members(const JsonNode& root, const fs::path& source) {
 }
 
 [[noreturn]] void fail(const fs::path& file, const std::string& what) {
-  throw std::invalid_argument("report: '" + file.string() + "': " + what);
+  throw std::invalid_argument("'" + file.string() + "': " + what);
 }
 
 }  // namespace

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <c10/util/Exception.h>
+
 #include <CLI/CLI.hpp>
+#include <tuple>
 
 namespace fmmformer::cli {
 namespace {
@@ -16,7 +19,20 @@ int run_picky(const CommandLine&) {
   throw std::invalid_argument("the value is 7, allowed is 1..5");
 }
 
-constexpr Command kCommands[] = {{"first", run_first, "counts"}, {"picky", run_picky, "complains"}};
+int run_unlucky(const CommandLine&) { throw std::runtime_error("the disk is full"); }
+int run_torch(const CommandLine&) {
+  TORCH_CHECK_VALUE(false, "q has 3 dimensions");
+  return kDone;
+}
+
+constexpr Command kInner[] = {{"picky", run_picky, "complains"}};
+int run_nested(const CommandLine& line) { return dispatch({"Inner.", kInner, "x"}, line); }
+
+constexpr Command kCommands[] = {{"first", run_first, "counts"},
+                                 {"picky", run_picky, "complains"},
+                                 {"unlucky", run_unlucky, "fails"},
+                                 {"torch", run_torch, "checks"},
+                                 {"nested", run_nested, "asks"}};
 constexpr CommandTable kTable = {"A program.", kCommands, "program first a b"};
 
 template <typename Work>
@@ -27,6 +43,19 @@ std::string usage_error(const Work& work) {
     return error.what();
   }
   return "";
+}
+
+struct Ending {
+  std::string text;
+  int code = kDone;
+};
+
+Ending ending_of(std::vector<std::string> arguments) {
+  try {
+    return {"", dispatch(kTable, {"program", std::move(arguments)})};
+  } catch (const CommandError& error) {
+    return {error.what(), error.code()};
+  }
 }
 
 TEST(Dispatch, HandsTheRestOfTheLineToTheCommand) {
@@ -43,18 +72,32 @@ TEST(Dispatch, HelpIsTheTable) {
 }
 
 TEST(Dispatch, AnUnknownCommandIsAnsweredWithTheNearestOne) {
-  EXPECT_THAT(
-      usage_error([] {
-        dispatch(kTable, {"program", {"fist"}});
-      }),
-      testing::AllOf(HasSubstr("unknown command 'fist'"), HasSubstr("did you mean first?")));
+  const Ending ending = ending_of({"fist"});
+  EXPECT_EQ(ending.code, kWrongUse);
+  EXPECT_THAT(ending.text, testing::AllOf(HasSubstr("program: unknown command 'fist'"),
+                                          HasSubstr("did you mean first?")));
 }
 
-TEST(Dispatch, AMistakeFoundDeeperDownNamesTheCommand) {
-  EXPECT_EQ(usage_error([] {
-              dispatch(kTable, {"program", {"picky"}});
-            }),
-            "program picky: the value is 7, allowed is 1..5");
+TEST(Dispatch, EveryErrorNamesItsCommandOnceAndTellsTheUsersMistakesFromFailures) {
+  const std::tuple<std::vector<std::string>, const char*, int> endings[] = {
+      {{"picky"}, "program picky: the value is 7, allowed is 1..5", kWrongUse},
+      {{"torch"}, "program torch: q has 3 dimensions", kWrongUse},
+      {{"unlucky"}, "program unlucky: the disk is full", kFailed},
+      {{"nested", "picky"}, "program nested picky: the value is 7, allowed is 1..5", kWrongUse},
+  };
+  for (const auto& [arguments, text, code] : endings) {
+    const Ending ending = ending_of(arguments);
+    EXPECT_EQ(ending.text, text);
+    EXPECT_EQ(ending.code, code) << text;
+  }
+}
+
+TEST(OutputFile, IsRefusedBeforeTheWorkWhenItsFolderIsNotThere) {
+  EXPECT_NO_THROW(check_output_file("--json", ""));
+  EXPECT_NO_THROW(check_output_file("--json", "new.json"));
+  EXPECT_THAT(usage_error([] { check_output_file("--json", "/no/such/folder/x.json"); }),
+              testing::AllOf(HasSubstr("--json"), HasSubstr("/no/such/folder")));
+  EXPECT_THAT(usage_error([] { check_output_file("--json", "/"); }), HasSubstr("is a folder"));
 }
 
 class Options : public testing::Test {
@@ -62,6 +105,7 @@ class Options : public testing::Test {
   Options() : app_("An example.") {
     app_.add_flag("--quick", quick_, "be quick");
     app_.add_option("--threads", threads_, "how many")->check(CLI::Range(1, 8));
+    require_at_least(app_.add_option("--step", step_, "which"), 0);
   }
   bool read(std::vector<std::string> arguments) {
     return read_options(app_, {"program first", std::move(arguments)});
@@ -70,6 +114,7 @@ class Options : public testing::Test {
   CLI::App app_;
   bool quick_ = false;
   int threads_ = 0;
+  int64_t step_ = -1;
 };
 
 TEST_F(Options, AreReadInOrder) {
@@ -95,6 +140,16 @@ TEST_F(Options, AValueOutOfRangeIsAnErrorThatShowsTheRange) {
               }),
               testing::AllOf(HasSubstr("9"), HasSubstr("1"), HasSubstr("8")));
   EXPECT_THAT(usage_error([&] { read({"--threads", "many"}); }), HasSubstr("many"));
+}
+
+TEST_F(Options, ANumberBelowWhatIsAllowedIsAnError) {
+  EXPECT_THAT(usage_error([&] {
+                read({"--step", "-3"});
+              }),
+              testing::AllOf(HasSubstr("--step"), HasSubstr("-3"), HasSubstr("0 or more")));
+  EXPECT_THAT(usage_error([&] { read({"--step=2x"}); }), HasSubstr("2x"));
+  EXPECT_TRUE(read({"--step", "0"}));
+  EXPECT_EQ(step_, 0);
 }
 
 TEST_F(Options, HelpIsPrintedAndNothingRuns) {

@@ -40,10 +40,18 @@ TEST_F(Program, AMistakeExitsWithTwoAndNamesTheRightWord) {
       {"bench attention --dtype int8", "bf16"},
       {"bench attention --lengths 9..1", "9..1"},
       {"bench attention --threads 0", "1"},
+      {"bench attention --case wikitxt_r2_band20", "wikitext_r2_band20"},
+      {"bench attention --json /no/such/folder/x.json", "/no/such/folder"},
+      {"bench scaling --json /no/such/folder/x.json", "/no/such/folder"},
+      {"bench scaling --device tpu", "cuda"},
+      {"bench scaling --device cuda", "leave --device out"},
+      {"verify --device cuda", "leave --device out"},
+      {"verify --json /no/such/folder/x.json", "/no/such/folder"},
   };
   for (const auto& [arguments, right] : mistakes) {
     const Outcome outcome = run_program(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_THAT(outcome.text, testing::StartsWith("fmmformer")) << arguments;
     EXPECT_THAT(outcome.text, HasSubstr(right)) << arguments;
     EXPECT_THAT(outcome.text, Not(HasSubstr("frame #"))) << arguments;
   }
