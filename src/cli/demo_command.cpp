@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/device_options.h"
+#include "cli/lengths.h"
 #include "cli/presets.h"
 #include "cli/run_identity.h"
 #include "cli/scaling_command.h"
@@ -27,6 +28,7 @@ struct DemoOptions {
   std::string out = "runs/demo";
   int64_t seed = 1;
   int64_t steps = 0;
+  std::string lengths = "512..8192";
   DeviceOptions device;
 };
 
@@ -118,28 +120,37 @@ int run_demo(const CommandLine& line) {
   app.add_option("--out", options.out, "folder for the runs and the page (default: runs/demo)")
       ->type_name("FOLDER");
   app.add_option("--seed", options.seed, "of all three models (default 1)")->type_name("N");
-  app.add_option("--steps", options.steps, "instead of the configs' number")->type_name("N");
+  require_at_least(
+      app.add_option("--steps", options.steps, "instead of the configs' number")->type_name("N"),
+      1);
+  app.add_option("--lengths", options.lengths,
+                 "lengths to time; a range doubles (default 512..8192)")
+      ->type_name("A..B");
   add_device_options(app, options.device);
   app.footer("Example:\n  fmmformer demo --out runs/demo");
   if (!read_options(app, line)) return kDone;
 
   keep_freed_memory();
   const c10::Device device = use_device(options.device);
-  for (const char* model : kModels)
-    experiment_of(model, options);  // mistakes show before anything is made
+  // Mistakes show before anything is made.
+  parse_lengths(options.lengths);
+  for (const char* model : kModels) experiment_of(model, options);
   prepare_folder(options.out);
   const train::TrainerOptions settings{.device = device,
-                                       .identity = run_identity(device, line.command)};
+                                       .identity = run_identity(device, line.text())};
   std::vector<train::RunOutcome> outcomes;
   for (const char* model : kModels) {
     outcomes.push_back(train_one(model, options, settings));
-    if (outcomes.back().status == train::RunStatus::kFinished) continue;
-    std::fprintf(stderr, "fmmformer demo: stopped. %s\n", outcomes.back().message.c_str());
-    return kFailed;
+    const train::RunOutcome& outcome = outcomes.back();
+    if (outcome.status == train::RunStatus::kFailed) throw std::runtime_error(outcome.message);
+    if (outcome.status == train::RunStatus::kInterrupted) {
+      std::fprintf(stderr, "%s: stopped; the next one begins anew\n", line.command.c_str());
+      return kStoppedBySignal + outcome.signal;
+    }
   }
   std::printf("\nTime and memory of one attention layer against length\n");
-  ScalingRequest request{.command = line.command};
-  request.plan.lengths = {512, 1024, 2048, 4096, 8192};
+  ScalingRequest request{.command = line.text()};
+  request.plan.lengths = parse_lengths(options.lengths);
   request.plan.longest_run = 6;
   request.plan.timing = {.warm_up_seconds = 0.1, .seconds = 0.5};
   const Json scaling = measure_scaling_record(request);
@@ -147,11 +158,9 @@ int run_demo(const CommandLine& line) {
   write_file_atomically(folder / "scaling.json", scaling.dump(2) + "\n");
   std::vector<fs::path> records = {folder / "scaling.json"};
   for (const char* model : kModels) records.push_back(folder / model);
-  report::write_report(
-      records, page,
-      {.title = "FMMformer demo: copying with near and far field", .written = utc_now()});
+  report::write_report(records, page, {.title = "FMMformer demo: copying with near and far field"});
   print_summary(folder, outcomes.back().step, scaling);
-  std::printf("The page: %s\n", fs::absolute(page).c_str());
+  std::printf("The page: %s\n", page.c_str());
   return kDone;
 }
 

@@ -1,56 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/device_options.h"
 #include "cli/live_line.h"
+#include "cli/run_options.h"
 #include "fmmformer/core/random.h"
-#include "train/model_files.h"
 #include "train/scoring.h"
 
 namespace fmmformer::cli {
 namespace {
 
 struct EvalOptions {
-  std::string run;
-  int64_t step = -1;
+  RunOptions run;
   std::string split = "valid";
-  int64_t batches = -1;
+  int64_t batches = -1;  // none were named
   bool json = false;
   DeviceOptions device;
 };
+
+std::string folder_of(const RunOptions& options) {
+  if (options.run.empty() == options.first.empty())
+    throw UsageError("name one run folder, such as runs/copy/softmax_128");
+  return options.run + options.first;
+}
 
 }  // namespace
 
 int run_eval(const CommandLine& line) {
   EvalOptions options;
   CLI::App app("Scores a trained model on a split of its task.");
-  app.add_option("--run", options.run, "the run's folder")->required()->type_name("FOLDER");
-  app.add_option("--step", options.step, "which checkpoint (default: the best, else the last)")
-      ->type_name("N");
-  app.add_option("--split", options.split, "valid (default), test or train")
-      ->check(CLI::IsMember({"valid", "test", "train"}));
-  app.add_option("--batches", options.batches,
-                 "how many batches (default: as the run's config; 0: the whole split)")
-      ->type_name("N");
+  add_run_options(app, options.run);
+  app.add_option("--split", options.split, "valid (default), test or train")->type_name("SPLIT");
+  require_at_least(
+      app.add_option("--batches", options.batches,
+                     "how many batches (default: as the run's config; 0: the whole split)")
+          ->type_name("N"),
+      0);
   app.add_flag("--json", options.json, "one JSON object instead of text");
   add_device_options(app, options.device);
-  app.footer("Example:\n  fmmformer eval --run runs/copy/softmax_128 --batches 50");
+  app.footer("Example:\n  fmmformer eval runs/copy/softmax_128 --batches 50");
   if (!read_options(app, line)) return kDone;
 
+  const auto split = enum_from_name<tasks::Split>(options.split);
+  const std::string folder = folder_of(options.run);
   const c10::Device device = use_device(options.device);
-  const train::TrainedModel trained = train::load_run(
-      options.run, options.step < 0 ? std::nullopt : std::optional(options.step), device);
+  const train::TrainedModel trained = load_trained(folder, options.run, device);
   const train::TrainConfig& config = trained.experiment.train;
   const auto task = tasks::make_task(trained.experiment.task,
                                      derive_seed(static_cast<uint64_t>(config.seed), "task"));
   const train::EvaluationPlan plan{
-      .split = options.split == "train"  ? tasks::Split::kTrain
-               : options.split == "test" ? tasks::Split::kTest
-                                         : tasks::Split::kValid,
+      .split = split,
       .batches = options.batches < 0 ? config.evaluation_batches : options.batches,
       .batch_size = config.batch_size / config.accumulate};
   const LiveLine live;
@@ -59,19 +61,20 @@ int run_eval(const CommandLine& line) {
         live.show("batch " + std::to_string(done) + "/" + std::to_string(all));
       });
   live.clear();
+  const train::Metric& metric = train::metric_for(trained.experiment.model);
   if (options.json) {
-    const nlohmann::ordered_json result = {{"run", options.run},
+    const nlohmann::ordered_json result = {{"run", folder},
                                            {"step", trained.step},
                                            {"split", options.split},
                                            {"loss", score.mean_loss()},
-                                           {"perplexity", std::exp(score.mean_loss())},
-                                           {"accuracy", score.accuracy()},
+                                           {std::string(metric.name), metric.value(score)},
                                            {"count", score.count}};
     std::printf("%s\n", result.dump().c_str());
   } else {
-    std::printf("%s, step %ld, %s: loss %.4f  accuracy %.2f %%  (%.0f predictions)\n",
-                options.run.c_str(), trained.step, options.split.c_str(), score.mean_loss(),
-                score.accuracy(), score.count);
+    std::printf("%s, step %ld, %s: loss %.4f  %s %.2f%s  (%.0f predictions)\n", folder.c_str(),
+                trained.step, options.split.c_str(), score.mean_loss(),
+                std::string(metric.name).c_str(), metric.value(score),
+                metric.unit.empty() ? "" : (" " + std::string(metric.unit)).c_str(), score.count);
   }
   return kDone;
 }

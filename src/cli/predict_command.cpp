@@ -8,24 +8,38 @@
 #include "cli/commands.h"
 #include "cli/device_options.h"
 #include "cli/live_line.h"
+#include "cli/run_options.h"
 #include "cli/token_input.h"
 #include "fmmformer/core/atomic_file.h"
 #include "fmmformer/core/safetensors.h"
 #include "fmmformer/models/batch_tensors.h"
-#include "train/model_files.h"
 #include "train/tensor_file.h"
 
 namespace fmmformer::cli {
 namespace {
 
 struct PredictOptions {
-  std::string run;
-  std::string input;
+  RunOptions run;
+  std::string second;  // the second argument without a name: the input, unless --run was given
   std::string output;
   std::string logits;
-  int64_t step = -1;
   DeviceOptions device;
 };
+
+struct RunAndInput {
+  std::string run, input;
+};
+
+// `predict RUN INPUT` or `predict --run RUN INPUT`, in whatever order.
+RunAndInput run_and_input(const PredictOptions& options) {
+  const bool named = !options.run.run.empty();
+  if (options.run.first.empty() || options.second.empty() != named) {
+    throw UsageError("give a run folder and an input, such as `runs/x tokens.jsonl`" +
+                     std::string(named ? "; --run has named the folder already" : ""));
+  }
+  return named ? RunAndInput{options.run.run, options.run.first}
+               : RunAndInput{options.run.first, options.second};
+}
 
 // One example as a batch. A classifier gets its task's length, padded: its mean (and, for some, its
 // normaliser) is over that. A language model is causal and needs no padding.
@@ -73,27 +87,26 @@ int run_predict(const CommandLine& line) {
   CLI::App app(
       "Applies a trained model to token ids: a label an example, or for a model of tokens the most "
       "likely next token\nat every position.");
-  app.add_option("--run", options.run, "the run's folder")->required()->type_name("FOLDER");
+  add_run_options(app, options.run);
   app.add_option(
-         "INPUT", options.input,
-         "JSON lines ({\"tokens\": [..]}), a safetensors file with `tokens`, or - for stdin")
-      ->required();
+      "INPUT", options.second,
+      "JSON lines ({\"tokens\": [..]}), a safetensors file with `tokens`, or - for stdin");
   app.add_option("-o,--output", options.output, "write the answers here (default: print them)")
       ->type_name("FILE");
   app.add_option("--logits", options.logits,
                  "also write all logits, tensors logits.0, logits.1, ..")
       ->type_name("F.safetensors");
-  app.add_option("--step", options.step, "which checkpoint (default: the best, else the last)")
-      ->type_name("N");
   add_device_options(app, options.device);
-  app.footer("Example:\n  echo '[3, 1, 4, 0]' | fmmformer predict --run runs/x -");
+  app.footer("Example:\n  echo '[3, 1, 4, 0]' | fmmformer predict runs/x -");
   if (!read_options(app, line)) return kDone;
 
+  const auto [run, input] = run_and_input(options);
+  check_output_file("--output", options.output);
+  check_output_file("--logits", options.logits);
   const c10::Device device = use_device(options.device);
-  const train::TrainedModel trained = train::load_run(
-      options.run, options.step < 0 ? std::nullopt : std::optional(options.step), device);
+  const train::TrainedModel trained = load_trained(run, options.run, device);
   const ModelConfig& model = trained.experiment.model;
-  const std::vector<TokenInput> inputs = read_token_input(options.input);
+  const std::vector<TokenInput> inputs = read_token_input(input);
   check_token_input(inputs, {.vocabulary = model.vocabulary,
                              .longest = model.max_length,
                              .pair = model.kind == ModelKind::kPairClassifier});

@@ -30,7 +30,8 @@ void add_options(CLI::App& app, TrainOptions& options) {
                  "a TOML file or a preset's name; with --resume also a run folder")
       ->required();
   app.add_option("--set", options.overrides, "override a.b=c of the config; may be repeated")
-      ->type_name("A.B=C");
+      ->type_name("A.B=C")
+      ->allow_extra_args(false);
   app.add_option("--out", options.out, "run folder (default: runs/NAME of the config)")
       ->type_name("FOLDER");
   app.add_flag("--resume", options.resume, "go on from the run's last checkpoint, bit for bit");
@@ -38,39 +39,46 @@ void add_options(CLI::App& app, TrainOptions& options) {
                  "begin with the weights of another run (its folder) or a safetensors file")
       ->type_name("PATH");
   add_device_options(app, options.device);
-  app.add_flag("--quiet", options.quiet, "show nothing but what is wrong");
-  app.add_flag("--json", options.json, "one JSON object a line instead of text");
+  CLI::Option* quiet = app.add_flag("--quiet", options.quiet, "show nothing but what is wrong");
+  app.add_flag("--json", options.json,
+               "one JSON object a line instead of text; the last is {\"event\": \"ended\", ..}")
+      ->excludes(quiet);
   app.footer(
-      "Ctrl-C finishes the step, saves and says how to go on.\n\n"
+      "Ctrl-C finishes the step, saves and says how to go on; a second one ends at once.\n"
+      "Exit codes: 0 the run is finished, 1 it failed, 2 the input is wrong, 130 it was stopped "
+      "by\n"
+      "Ctrl-C (128 + the signal's number) and can be resumed.\n\n"
       "Examples:\n  fmmformer train copy/fmm1_band30_512 --set train.steps=500 --out runs/x\n"
       "  fmmformer train runs/x --resume --set train.steps=1000");
 }
 
-std::string invocation(const CommandLine& line) {
-  std::string text = line.command;
-  for (const std::string& argument : line.arguments) text.append(" ").append(argument);
-  return text;
+train::RunOutcome train_or_resume(const TrainOptions& options,
+                                  const train::TrainerOptions& settings,
+                                  train::TrainListener& listener) {
+  if (options.resume && std::filesystem::is_directory(options.what))
+    return train::resume_run(options.what, options.overrides, settings, listener);
+  const train::ExperimentConfig experiment =
+      train::load_experiment(find_config(options.what), options.overrides);
+  const std::filesystem::path folder = options.out.empty()
+                                           ? std::filesystem::path("runs") / experiment.name
+                                           : std::filesystem::path(options.out);
+  return options.resume ? train::resume_run(folder, options.overrides, settings, listener)
+                        : train::start_run(experiment, folder, settings, listener);
 }
 
-int report_outcome(const train::RunOutcome& outcome, const std::filesystem::path& folder,
-                   const TrainOptions& options) {
+int exit_code_of(const train::RunOutcome& outcome, const CommandLine& line) {
   switch (outcome.status) {
-    case train::RunStatus::kFailed:
-      std::fprintf(stderr, "fmmformer train: %s\n", outcome.message.c_str());
-      return kFailed;
-    case train::RunStatus::kInterrupted:
-      std::fprintf(stderr,
-                   "stopped after step %ld and saved; go on with\n  fmmformer train %s --resume\n",
-                   outcome.step, folder.c_str());
-      return kDone;
+    case train::RunStatus::kRunning:  // no outcome says so
     case train::RunStatus::kFinished:
       break;
-  }
-  if (!options.quiet && !options.json) {
-    std::printf("done: best %s %.2f %s at step %ld, %s; the run is in %s\n",
-                std::string(outcome.metric.name).c_str(), outcome.best_metric,
-                std::string(outcome.metric.unit).c_str(), outcome.best_step,
-                duration_text(outcome.seconds).c_str(), folder.c_str());
+    case train::RunStatus::kFailed:
+      throw std::runtime_error(outcome.message);
+    case train::RunStatus::kInterrupted:
+      std::fprintf(stderr,
+                   "%s: stopped after step %ld and saved; go on with\n  fmmformer train %s "
+                   "--resume\n",
+                   line.command.c_str(), outcome.step, outcome.folder.c_str());
+      return kStoppedBySignal + outcome.signal;
   }
   return kDone;
 }
@@ -86,27 +94,22 @@ int run_train(const CommandLine& line) {
   keep_freed_memory();
   const c10::Device device = use_device(options.device);
   train::TrainerOptions settings{.device = device,
-                                 .identity = run_identity(device, invocation(line)),
+                                 .identity = run_identity(device, line.text()),
                                  .init_from = options.init_from};
   settings.identity.overrides = options.overrides;
   auto listener = make_progress(options.quiet  ? ProgressStyle::kQuiet
                                 : options.json ? ProgressStyle::kJson
                                                : ProgressStyle::kAuto);
-  if (options.resume && std::filesystem::is_directory(options.what)) {
-    const auto outcome = train::resume_run(options.what, options.overrides, settings, *listener);
+  try {
+    const train::RunOutcome outcome = train_or_resume(options, settings, *listener);
     listener.reset();  // its live line goes before the last word
-    return report_outcome(outcome, options.what, options);
+    return exit_code_of(outcome, line);
+  } catch (const std::exception& error) {
+    // Whoever reads the events waits for the last one.
+    if (listener)
+      listener->ended({.status = train::RunStatus::kFailed, .message = error_text(error)});
+    throw;
   }
-  const train::ExperimentConfig experiment =
-      train::load_experiment(find_config(options.what), options.overrides);
-  const std::filesystem::path folder = options.out.empty()
-                                           ? std::filesystem::path("runs") / experiment.name
-                                           : std::filesystem::path(options.out);
-  const auto outcome = options.resume
-                           ? train::resume_run(folder, options.overrides, settings, *listener)
-                           : train::start_run(experiment, folder, settings, *listener);
-  listener.reset();
-  return report_outcome(outcome, folder, options);
 }
 
 }  // namespace fmmformer::cli

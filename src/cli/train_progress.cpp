@@ -14,6 +14,8 @@ namespace {
 
 using train::Metric;
 using train::MetricReport;
+using train::RunOutcome;
+using train::RunStatus;
 using train::StepReport;
 using Json = nlohmann::ordered_json;
 
@@ -22,6 +24,12 @@ std::string formatted(const char* format, Parts... parts) {
   char buffer[256];
   std::snprintf(buffer, sizeof buffer, format, parts...);
   return buffer;
+}
+
+/// "accuracy 97.31 %".
+std::string metric_text(const Metric& metric, double value) {
+  return std::string(metric.name) + formatted(" %.2f", value) +
+         (metric.unit.empty() ? "" : " " + std::string(metric.unit));
 }
 
 /// A line for every evaluation; between them a live line, or in a pipe a line every few seconds.
@@ -55,16 +63,23 @@ class TextProgress : public train::TrainListener {
   }
 
   void measured(const MetricReport& report) override {
-    if (report.split == "train") return;  // the live line has it
-    print(formatted("step %-7ld %-5s loss %.4f  %s %.2f%s%s", report.step,
-                    std::string(report.split).c_str(), report.loss,
-                    std::string(metric_.name).c_str(), report.metric,
-                    metric_.unit.empty() ? "" : formatted(" %s", metric_.unit.data()).c_str(),
+    if (report.split == tasks::Split::kTrain) return;  // the live line has it
+    const std::string metric = metric_text(metric_, report.metric);
+    print(formatted("step %-7ld %-5s loss %.4f  %s%s", report.step,
+                    std::string(enum_name(report.split)).c_str(), report.loss, metric.c_str(),
                     report.is_best ? "  (best so far)" : ""));
-    last_valid_ = formatted("  |  %s %.2f", std::string(metric_.name).c_str(), report.metric);
+    last_valid_ = "  |  " + metric;
   }
 
   void noticed(const std::string& text) override { print("note: " + text); }
+
+  void ended(const RunOutcome& outcome) override {
+    if (outcome.status != RunStatus::kFinished) return;  // the command says why
+    print(formatted("done: best %s at step %ld, %s; the run is in ",
+                    metric_text(outcome.metric, outcome.best_metric).c_str(), outcome.best_step,
+                    duration_text(outcome.seconds).c_str()) +
+          outcome.folder.string());
+  }
 
   ~TextProgress() override { live_.clear(); }
 
@@ -95,10 +110,9 @@ class JsonProgress : public train::TrainListener {
     print({{"event", "started"}, {"parameters", parameters}, {"step", first_step}});
   }
   void measured(const MetricReport& report) override {
-    const auto finite = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
     print({{"event", "measured"},
            {"step", report.step},
-           {"split", report.split},
+           {"split", enum_name(report.split)},
            {"loss", finite(report.loss)},
            {std::string(metric_.name), finite(report.metric)},
            {"tokens_per_second", finite(report.tokens_per_second)}});
@@ -107,8 +121,22 @@ class JsonProgress : public train::TrainListener {
     print({{"event", "saved"}, {"step", step}, {"path", path}});
   }
   void noticed(const std::string& text) override { print({{"event", "note"}, {"text", text}}); }
+  void ended(const RunOutcome& outcome) override {
+    Json line = {{"event", "ended"}, {"status", enum_name(outcome.status)}};
+    if (!outcome.message.empty()) line["message"] = outcome.message;
+    if (!outcome.folder.empty()) {  // it had begun
+      line["folder"] = outcome.folder.string();
+      line["step"] = outcome.step;
+      line["metric"] = outcome.metric.name;
+      line["best"] = finite(outcome.best_metric);
+      line["best_step"] = outcome.best_step;
+      line["seconds"] = outcome.seconds;
+    }
+    print(line);
+  }
 
  private:
+  static Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(); }
   static void print(const Json& line) {
     std::printf("%s\n", line.dump().c_str());
     std::fflush(stdout);
@@ -132,15 +160,16 @@ std::unique_ptr<train::TrainListener> make_progress(ProgressStyle style) {
 
 std::string duration_text(double seconds) {
   if (!std::isfinite(seconds)) return "?";
-  if (seconds < 60) return formatted("%.1f s", seconds);
+  if (seconds < 59.95) return formatted("%.1f s", seconds);  // beyond, it would show as 60.0 s
   const auto whole = static_cast<int64_t>(std::lround(seconds));
   if (whole < 3600) return formatted("%ld min %02ld s", whole / 60, whole % 60);
   return formatted("%ld h %02ld min", whole / 3600, whole / 60 % 60);
 }
 
 std::string count_text(double count) {
-  if (count < 1e3) return formatted("%.0f", count);
-  if (count < 1e6) return formatted("%.3g k", count / 1e3);
+  // The limits are where three digits would round up to the next unit.
+  if (count < 999.5) return formatted("%.0f", count);
+  if (count < 999.5e3) return formatted("%.3g k", count / 1e3);
   return formatted("%.3g M", count / 1e6);
 }
 

@@ -3,9 +3,12 @@
 // that neither order, nor resuming, nor the number of data threads can change what a model sees.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fmmformer/core/batch.h"
@@ -48,3 +51,15 @@ class Task {
 std::unique_ptr<Task> make_task(const TaskConfig& config, uint64_t seed);
 
 }  // namespace fmmformer::tasks
+
+template <>
+struct fmmformer::EnumTable<fmmformer::tasks::Split> {
+  static constexpr std::string_view kKind = "split";
+  static std::span<const EnumName<tasks::Split>> entries() {
+    static constexpr std::array<EnumName<tasks::Split>, 3> kEntries = {
+        {{tasks::Split::kTrain, "train"},
+         {tasks::Split::kValid, "valid"},
+         {tasks::Split::kTest, "test"}}};
+    return kEntries;
+  }
+};

@@ -7,7 +7,6 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <limits>
 #include <system_error>
 
 #include "train/checkpoint_files.h"
@@ -69,6 +68,12 @@ class TemporaryFolder {
 
 }  // namespace
 
+std::string steps_text(const std::vector<int64_t>& steps) {
+  std::string text;
+  for (const int64_t step : steps) text += (text.empty() ? "" : ", ") + std::to_string(step);
+  return text.empty() ? "none" : text;
+}
+
 CheckpointStore::CheckpointStore(std::filesystem::path folder, StoreAccess access, int64_t keep)
     : folder_(std::move(folder)), keep_(keep) {
   if (keep_ < 1) {
@@ -125,24 +130,22 @@ std::optional<int64_t> CheckpointStore::best() const {
   return std::nullopt;
 }
 
-std::string CheckpointStore::problem_of(int64_t step) const {
+std::string CheckpointStore::problem_of(int64_t step, CheckpointParts parts) const {
   try {
     const CheckpointState state = read_checkpoint_state(path_of(step), step);
-    for (const char* file : {kModelFile, kOptimizerFile}) {
-      check_checkpoint_file(path_of(step), state, file);
-    }
+    check_checkpoint_file(path_of(step), state, kModelFile);
+    if (parts == CheckpointParts::kAll) check_checkpoint_file(path_of(step), state, kOptimizerFile);
   } catch (const std::exception& problem) {
     return problem.what();
   }
   return "";
 }
 
-GoodCheckpoint CheckpointStore::latest_good_before(int64_t limit) const {
+GoodCheckpoint CheckpointStore::latest_good(CheckpointParts parts) const {
   GoodCheckpoint good;
   const std::vector<int64_t> found = steps();
   for (auto step = found.rbegin(); step != found.rend(); ++step) {
-    if (*step >= limit) continue;
-    std::string problem = problem_of(*step);
+    std::string problem = problem_of(*step, parts);
     if (problem.empty()) {
       good.step = *step;
       break;
@@ -152,19 +155,40 @@ GoodCheckpoint CheckpointStore::latest_good_before(int64_t limit) const {
   return good;
 }
 
-GoodCheckpoint CheckpointStore::latest_good() const {
-  return latest_good_before(std::numeric_limits<int64_t>::max());
+GoodCheckpoint CheckpointStore::best_good() const {
+  GoodCheckpoint good;
+  const std::vector<int64_t> found = steps();
+  for (auto step = found.rbegin(); step != found.rend(); ++step) {
+    bool is_best = true;  // until its state says otherwise: a damaged one might have been
+    std::string problem;
+    try {
+      is_best = read_checkpoint_state(path_of(*step), *step).best;
+      if (is_best) problem = problem_of(*step, CheckpointParts::kModel);
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+    if (!is_best) continue;
+    if (problem.empty()) {
+      good.step = *step;
+      return good;
+    }
+    good.skipped.push_back({.step = *step, .reason = std::move(problem)});
+  }
+  good.step = latest_good(CheckpointParts::kModel).step;
+  return good;
+}
+
+std::vector<int64_t> CheckpointStore::good_steps(CheckpointParts parts) const {
+  std::vector<int64_t> good = steps();
+  std::erase_if(good, [&](int64_t step) { return !problem_of(step, parts).empty(); });
+  return good;
 }
 
 LoadedCheckpoint CheckpointStore::load(int64_t step, CheckpointParts parts) const {
   const std::filesystem::path path = path_of(step);
   if (!std::filesystem::exists(path)) {
-    std::string there;
-    for (const int64_t other : steps())
-      there += (there.empty() ? "" : ", ") + std::to_string(other);
     throw std::invalid_argument("'" + folder_.string() + "' has no checkpoint of step " +
-                                std::to_string(step) +
-                                "; there are: " + (there.empty() ? "none" : there));
+                                std::to_string(step) + "; there are: " + steps_text(steps()));
   }
   try {
     CheckpointState state = read_checkpoint_state(path, step);
@@ -177,12 +201,12 @@ LoadedCheckpoint CheckpointStore::load(int64_t step, CheckpointParts parts) cons
     }
     return loaded;
   } catch (const std::exception& problem) {
-    const std::optional<int64_t> other = latest_good_before(step).step;
-    throw DamagedCheckpoint(
-        "checkpoint '" + path.string() + "' is damaged: " + problem.what() +
-        (other ? "; the newest good one before it is '" + path_of(*other).string() +
-                     "': go on from there, or restore this one from a copy"
-               : "; there is no good one before it: restore it from a copy or start anew"));
+    const std::vector<int64_t> others = good_steps(parts);
+    throw DamagedCheckpoint("checkpoint '" + path.string() + "' is damaged: " + problem.what() +
+                            (others.empty()
+                                 ? "; no other one is good: restore it from a copy or start anew"
+                                 : "; good are those of step " + steps_text(others) +
+                                       ": use one of them, or restore this one from a copy"));
   }
 }
 

@@ -53,7 +53,7 @@ struct SkippedCheckpoint {
 
 struct GoodCheckpoint {
   std::optional<int64_t> step;             // none: there is no good one
-  std::vector<SkippedCheckpoint> skipped;  // newer ones that are damaged, newest first
+  std::vector<SkippedCheckpoint> skipped;  // damaged ones that would have come before it
 };
 
 enum class CheckpointParts { kAll, kModel };
@@ -61,6 +61,9 @@ enum class CheckpointParts { kAll, kModel };
 /// kWrite belongs to the process that holds the run folder's lock: opening creates the folder and
 /// removes what a killed process left half written. kRead changes nothing.
 enum class StoreAccess { kRead, kWrite };
+
+/// "10, 20", for error texts; "none".
+std::string steps_text(const std::vector<int64_t>& steps);
 
 class CheckpointStore {
  public:
@@ -79,13 +82,20 @@ class CheckpointStore {
   /// The newest checkpoint that was written as the best so far, or none.
   std::optional<int64_t> best() const;
 
-  /// Reads and checks. Throws DamagedCheckpoint, which also offers the newest good checkpoint, or
+  /// Reads and checks. Throws DamagedCheckpoint, which also offers those that are good, or
   /// std::invalid_argument with the steps there are when `step` is not among them.
   LoadedCheckpoint load(int64_t step, CheckpointParts parts = CheckpointParts::kAll) const;
 
   /// The newest checkpoint whose files are all what was written (each is read), and what was
   /// skipped on the way.
-  GoodCheckpoint latest_good() const;
+  GoodCheckpoint latest_good(CheckpointParts parts = CheckpointParts::kAll) const;
+
+  /// The checkpoint to take a model from: the best, or the newest good one where the best is
+  /// damaged or there is none.
+  GoodCheckpoint best_good() const;
+
+  /// Steps whose checkpoints are what was written (each is read), rising.
+  std::vector<int64_t> good_steps(CheckpointParts parts = CheckpointParts::kAll) const;
 
   /// Removes the checkpoints after `step`: resuming there abandons them.
   void discard_after(int64_t step) const;
@@ -96,8 +106,8 @@ class CheckpointStore {
   void remove_leftovers() const;
   void remove_checkpoint(int64_t step) const;
   void remove_old() const;
-  std::string problem_of(int64_t step) const;
-  GoodCheckpoint latest_good_before(int64_t step) const;
+  /// What is wrong with a checkpoint, or "".
+  std::string problem_of(int64_t step, CheckpointParts parts) const;
 
   std::filesystem::path folder_;
   int64_t keep_;

@@ -7,6 +7,7 @@
 
 #include "fmmformer/core/safetensors.h"
 #include "train/checkpoint_store.h"
+#include "train/run_folder.h"
 #include "train/tensor_file.h"
 
 namespace fmmformer::train {
@@ -14,15 +15,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int64_t chosen_step(const CheckpointStore& store, const fs::path& folder,
-                    std::optional<int64_t> step) {
-  if (!step) step = store.best();
-  if (!step) step = store.latest_good().step;
-  if (!step) {
-    throw std::invalid_argument("'" + folder.string() +
-                                "' has no good checkpoint; train it first (fmmformer train)");
+struct ChosenStep {
+  int64_t step = 0;
+  std::string note;  // why it is not the one that was to be expected; else empty
+};
+
+// The best checkpoint, else the last, of those whose weights are whole.
+ChosenStep choose_step(const CheckpointStore& store, const fs::path& folder) {
+  const GoodCheckpoint good = store.best_good();
+  std::string damage;
+  for (const SkippedCheckpoint& skipped : good.skipped) {
+    damage += (damage.empty() ? "" : "; ") + std::string("the checkpoint of step ") +
+              std::to_string(skipped.step) + " is damaged: " + skipped.reason;
   }
-  return *step;
+  if (!good.step && damage.empty()) {
+    throw std::invalid_argument("'" + folder.string() +
+                                "' has no checkpoint yet; train it first (fmmformer train)");
+  }
+  if (!good.step) {
+    throw DamagedCheckpoint("no checkpoint of '" + folder.string() + "' is whole: " + damage +
+                            "; restore one from a copy, or train it again");
+  }
+  if (damage.empty()) return {.step = *good.step};
+  return {.step = *good.step,
+          .note = damage + "; used instead is that of step " + std::to_string(*good.step) +
+                  " (good are: " + steps_text(store.good_steps(CheckpointParts::kModel)) + ")"};
 }
 
 NamedTensors in_types_of(NamedTensors tensors, const NamedTensors& like) {
@@ -48,18 +65,20 @@ void place_model(Model& model, const c10::Device& device, Precision precision) {
   if (precision == Precision::kBf16) model.to(at::kBFloat16);
 }
 
-void load_weights(const fs::path& from, Model& model) {
+std::string load_weights(const fs::path& from, Model& model) {
   const NamedTensors parameters = parameters_of(model);
   NamedTensors tensors;
+  ChosenStep chosen;
   if (fs::is_directory(from)) {
-    const CheckpointStore store(from / "checkpoints", StoreAccess::kRead);
-    tensors = tensors_of(
-        store.load(chosen_step(store, from, std::nullopt), CheckpointParts::kModel).model);
+    const CheckpointStore store(RunPaths(from).checkpoints(), StoreAccess::kRead);
+    chosen = choose_step(store, from);
+    tensors = tensors_of(store.load(chosen.step, CheckpointParts::kModel).model);
   } else {
     tensors = tensors_of(read_safetensors(from));
   }
   copy_tensors(in_types_of(std::move(tensors), parameters), parameters,
                "the weights of '" + from.string() + "'");
+  return chosen.note;
 }
 
 std::string first_tensor_not_finite(const NamedTensors& parameters) {
@@ -78,14 +97,17 @@ std::string first_tensor_not_finite(const NamedTensors& parameters) {
 
 TrainedModel load_run(const fs::path& folder, std::optional<int64_t> step,
                       const c10::Device& device) {
-  if (!fs::exists(folder / "config.toml")) {
+  const RunPaths paths(folder);
+  if (!fs::exists(paths.config())) {
     throw std::invalid_argument("'" + folder.string() +
                                 "' is no run folder: it has no config.toml; `fmmformer train` "
                                 "makes one");
   }
-  TrainedModel result{.experiment = load_experiment(folder / "config.toml")};
-  const CheckpointStore store(folder / "checkpoints", StoreAccess::kRead);
-  result.step = chosen_step(store, folder, step);
+  TrainedModel result{.experiment = load_experiment(paths.config())};
+  const CheckpointStore store(paths.checkpoints(), StoreAccess::kRead);
+  const ChosenStep chosen = step ? ChosenStep{.step = *step} : choose_step(store, folder);
+  result.step = chosen.step;
+  result.note = chosen.note;
   result.model = make_model(result.experiment.model, 0);
   place_model(*result.model, device, result.experiment.train.precision);
   copy_tensors(tensors_of(store.load(result.step, CheckpointParts::kModel).model),

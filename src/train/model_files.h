@@ -21,8 +21,9 @@ NamedTensors parameters_of(const Model& model);
 void place_model(Model& model, const c10::Device& device, Precision precision);
 
 /// Copies weights from a run folder (its best checkpoint, else its last) or a safetensors file into
-/// the model, converting their type. Throws when names or shapes differ, naming the first tensor.
-void load_weights(const std::filesystem::path& from, Model& model);
+/// the model, converting their type. Returns a note, as TrainedModel has it. Throws when names or
+/// shapes differ, naming the first tensor.
+std::string load_weights(const std::filesystem::path& from, Model& model);
 
 /// "NAME" of the first parameter that holds a number that is not finite, else "the gradient of
 /// NAME", else "".
@@ -33,10 +34,12 @@ struct TrainedModel {
   ExperimentConfig experiment;
   std::shared_ptr<Model> model;
   int64_t step = 0;
+  std::string note;  // which damaged checkpoints were passed over, and what there is; else empty
 };
 
-/// The model of a run at `step` (none: the best checkpoint, else the last). Throws
-/// std::invalid_argument when there is no such run or checkpoint.
+/// The model of a run at `step` (none: the best checkpoint, else the last, passing over damaged
+/// ones). Throws std::invalid_argument when there is no such run or checkpoint, DamagedCheckpoint
+/// when that of `step`, or every one, is damaged.
 TrainedModel load_run(const std::filesystem::path& folder, std::optional<int64_t> step,
                       const c10::Device& device);
 

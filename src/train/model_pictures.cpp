@@ -113,7 +113,8 @@ void add_pictures(const Model& model, const tasks::Task& task, const c10::Device
   for (int64_t i = 0; i < length; i += per_cell) {
     std::string text;
     for (int64_t j = i; j < std::min(i + per_cell, length); ++j) {
-      text += (j > i ? " " : "") + task.token_text(example.tokens[static_cast<size_t>(j)]);
+      if (j > i) text += " ";
+      text += task.token_text(example.tokens[static_cast<size_t>(j)]);
     }
     tokens.push_back(std::move(text));
   }

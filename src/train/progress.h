@@ -2,19 +2,31 @@
 // What a training run tells whoever watches it.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "tasks/task.h"
+#include "train/metric.h"
+
 namespace fmmformer::train {
 
-/// What is measured beside the loss, and which way is up.
-struct Metric {
-  std::string_view name = "accuracy";
-  std::string_view unit = "%";
-  bool higher_is_better = true;
+enum class RunStatus { kRunning, kFinished, kInterrupted, kFailed };
 
-  bool is_better(double a, double b) const { return higher_is_better ? a > b : a < b; }
+/// How a sitting of a run ended.
+struct RunOutcome {
+  RunStatus status = RunStatus::kFinished;
+  std::string message;  // why it failed; empty otherwise
+  int signal = 0;       // that interrupted it
+  std::filesystem::path folder;
+  int64_t step = 0;
+  Metric metric = kAccuracy;
+  double best_metric = 0;  // not a number before the first evaluation
+  int64_t best_step = 0;
+  double seconds = 0;
 };
 
 struct StepReport {
@@ -27,7 +39,7 @@ struct StepReport {
 
 struct MetricReport {
   int64_t step = 0;
-  std::string_view split;  // train, valid, test
+  tasks::Split split = tasks::Split::kTrain;
   double loss = 0;
   double metric = 0;
   double learning_rate = 0;  // train only
@@ -47,6 +59,21 @@ class TrainListener {
   virtual void saved(int64_t /*step*/, const std::string& /*path*/) {}
   /// Something the user should know and that is no error.
   virtual void noticed(const std::string&) {}
+  /// The last call; not made for a run that ends by an exception.
+  virtual void ended(const RunOutcome&) {}
 };
 
 }  // namespace fmmformer::train
+
+template <>
+struct fmmformer::EnumTable<fmmformer::train::RunStatus> {
+  static constexpr std::string_view kKind = "status of a run";
+  static std::span<const EnumName<train::RunStatus>> entries() {
+    static constexpr std::array<EnumName<train::RunStatus>, 4> kEntries = {
+        {{train::RunStatus::kRunning, "running"},
+         {train::RunStatus::kFinished, "finished"},
+         {train::RunStatus::kInterrupted, "interrupted"},
+         {train::RunStatus::kFailed, "failed"}}};
+    return kEntries;
+  }
+};

@@ -30,8 +30,8 @@ std::string group_of(ExperimentConfig experiment, const RunIdentity& identity) {
   return group + " #" + std::to_string(name_hash(experiment_toml(experiment)) % 1000);
 }
 
-Json record_of(const ExperimentConfig& experiment, const Metric& metric,
-               const RunIdentity& identity) {
+Json record_of(const RunDescription& run) {
+  const auto& [experiment, metric, identity] = run;
   const std::string task(enum_name(experiment.task.name));
   return {{"format", "fmmformer-record"},
           {"version", kRecordVersion},
@@ -43,7 +43,7 @@ Json record_of(const ExperimentConfig& experiment, const Metric& metric,
           {"attention", attention_text(experiment.model.attention)},
           {"about", experiment.about},
           {"reproduces", experiment.reproduces},
-          {"status", "running"},
+          {"status", enum_name(RunStatus::kRunning)},
           {"message", ""},
           {"created", identity.created},
           {"commit", identity.commit},
@@ -59,14 +59,13 @@ Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : 
 
 }  // namespace
 
-RunRecorder::RunRecorder(const RunFolder& folder, const ExperimentConfig& experiment,
-                         const Metric& metric, const RunIdentity& identity,
+RunRecorder::RunRecorder(const RunFolder& folder, const RunDescription& run,
                          std::optional<int64_t> resume_step)
     : folder_(folder),
-      metric_(metric),
+      metric_(run.metric),
       log_(folder.metrics(), resume_step),
       events_(folder.events(), resume_step),
-      record_(record_of(experiment, metric, identity)) {
+      record_(record_of(run)) {
   if (resume_step) {  // how the run was begun, not how it is gone on with
     const Json before = folder.read_record();
     for (const auto* member : {"group", "created", "command"}) {
@@ -78,38 +77,42 @@ RunRecorder::RunRecorder(const RunFolder& folder, const ExperimentConfig& experi
       const auto found = line.find(key);
       return found == line.end() || found->is_null() ? std::nan("") : found->get<double>();
     };
-    add_to_curve(line.value("split", "train"), line.value("step", int64_t{0}), number("loss"),
-                 number(metric.name));
+    add_to_curve({.step = line.value("step", int64_t{0}),
+                  .split = enum_from_name<tasks::Split>(line.value("split", "train")),
+                  .loss = number("loss"),
+                  .metric = number(metric_.name)});
   }
 }
 
-void RunRecorder::add_to_curve(std::string_view split, int64_t step, double loss, double metric) {
-  record_["curves"][std::string(split)].push_back({{"step", step},
-                                                   {"loss", finite_or_null(loss)},
-                                                   {"metric", finite_or_null(recorded(metric))}});
+void RunRecorder::add_to_curve(const MetricReport& report) {
+  record_["curves"][std::string(enum_name(report.split))].push_back(
+      {{"step", report.step},
+       {"loss", finite_or_null(report.loss)},
+       {"metric", finite_or_null(metric_.recorded(report.metric))}});
 }
 
 void RunRecorder::add(const MetricReport& report) {
+  const bool of_training = report.split == tasks::Split::kTrain;
   Json line = {{"step", report.step},
-               {"split", report.split},
+               {"split", enum_name(report.split)},
                {"loss", report.loss},
                {std::string(metric_.name), report.metric}};
-  if (report.split == "train") line["learning_rate"] = report.learning_rate;
+  if (of_training) line["learning_rate"] = report.learning_rate;
   line["tokens_per_second"] = report.tokens_per_second;
   log_.append(line);
-  const std::string prefix = std::string(report.split) + "/";
+  const std::string prefix = std::string(enum_name(report.split)) + "/";
   events_.scalar(prefix + "loss", report.step, report.loss);
   events_.scalar(prefix + std::string(metric_.name), report.step, report.metric);
-  if (report.split == "train") events_.scalar("learning_rate", report.step, report.learning_rate);
-  add_to_curve(report.split, report.step, report.loss, report.metric);
+  if (of_training) events_.scalar("learning_rate", report.step, report.learning_rate);
+  add_to_curve(report);
 }
 
 void RunRecorder::set(std::string_view member, Json value) {
   record_[std::string(member)] = std::move(value);
 }
 
-void RunRecorder::write(std::string_view status, std::string_view message) {
-  record_["status"] = status;
+void RunRecorder::write(RunStatus status, std::string_view message) {
+  record_["status"] = enum_name(status);
   record_["message"] = message;
   folder_.write_record(record_);
 }

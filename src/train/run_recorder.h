@@ -27,26 +27,30 @@ struct RunIdentity {
   std::vector<std::string> overrides;  // of the config, as given
 };
 
+/// What a record begins with.
+struct RunDescription {
+  ExperimentConfig experiment;
+  Metric metric = kAccuracy;
+  RunIdentity identity;
+};
+
 class RunRecorder {
  public:
   /// With resume_step, log and events are cut back to it, and the curves are read from the log.
-  RunRecorder(const RunFolder& folder, const ExperimentConfig& experiment, const Metric& metric,
-              const RunIdentity& identity, std::optional<int64_t> resume_step);
+  RunRecorder(const RunFolder& folder, const RunDescription& run,
+              std::optional<int64_t> resume_step = std::nullopt);
 
   /// Appends to log, events and curves.
   void add(const MetricReport& report);
-
-  /// A metric as records have it: a share rather than a percentage.
-  double recorded(double metric) const { return metric_.unit == "%" ? metric / 100 : metric; }
 
   /// Sets a member of the record ("result", "maps", ..); shown from the next write() on.
   void set(std::string_view member, nlohmann::ordered_json value);
 
   /// Writes record.json, whole.
-  void write(std::string_view status, std::string_view message);
+  void write(RunStatus status, std::string_view message = "");
 
  private:
-  void add_to_curve(std::string_view split, int64_t step, double loss, double metric);
+  void add_to_curve(const MetricReport& report);
 
   const RunFolder& folder_;
   Metric metric_;

@@ -9,9 +9,10 @@
 
 namespace fmmformer::train {
 
-Score& Score::operator+=(const Score& other) {
-  loss += other.loss, correct += other.correct, count += other.count;
-  return *this;
+const Metric& metric_for(const ModelConfig& model) {
+  const bool without_logits =
+      model.kind == ModelKind::kLanguageModel && model.output == Output::kAdaptiveSoftmax;
+  return without_logits ? kPerplexity : kAccuracy;
 }
 
 ScoreTensors score_batch(const Model& model, const BatchTensors& batch, const Pass& pass) {

@@ -7,22 +7,15 @@
 #include "fmmformer/models/batch_tensors.h"
 #include "fmmformer/models/model.h"
 #include "tasks/task.h"
+#include "train/metric.h"
 
 namespace fmmformer::train {
 
-/// Sums over what counts, in double: adding and dividing them is exact enough for any number of
-/// batches.
-struct Score {
-  double loss = 0;     // sum of -log p
-  double correct = 0;  // right answers; not counted for a model without logits
-  double count = 0;
+/// How models of a kind are compared: by accuracy, or by perplexity where there are no logits to
+/// count right answers in.
+const Metric& metric_for(const ModelConfig& model);
 
-  Score& operator+=(const Score& other);
-  double mean_loss() const { return count > 0 ? loss / count : 0; }
-  double accuracy() const { return count > 0 ? 100 * correct / count : 0; }
-};
-
-/// The same as tensors on the model's device, so that nothing waits for it.
+/// A Score as tensors on the model's device, so that nothing waits for it.
 struct ScoreTensors {
   at::Tensor loss_sum;  // fp32 scalar, differentiable
   at::Tensor correct;   // fp32 scalar

@@ -28,8 +28,8 @@ void check_overrides(const std::vector<std::string>& overrides) {
 
 RunOutcome start_run(const ExperimentConfig& experiment, const std::filesystem::path& folder,
                      const TrainerOptions& options, TrainListener& listener) {
-  return TrainingSession(experiment, RunFolder::create(folder), options, listener,
-                         /*resumed=*/false)
+  return TrainingSession({.experiment = experiment, .folder = RunFolder::create(folder)}, options,
+                         listener)
       .run();
 }
 
@@ -41,8 +41,11 @@ RunOutcome resume_run(const std::filesystem::path& folder,
     throw ConfigError("--init-from begins a new run, --resume goes on with one: use one of them");
   }
   RunFolder held = RunFolder::resume(folder);
-  const ExperimentConfig experiment = load_experiment(held.config(), overrides);
-  return TrainingSession(experiment, std::move(held), options, listener, /*resumed=*/true).run();
+  ExperimentConfig experiment = load_experiment(held.config(), overrides);
+  return TrainingSession(
+             {.experiment = std::move(experiment), .folder = std::move(held), .resumed = true},
+             options, listener)
+      .run();
 }
 
 }  // namespace fmmformer::train

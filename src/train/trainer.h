@@ -24,18 +24,6 @@ struct TrainerOptions {
   std::filesystem::path init_from;  // weights to begin with: a run folder or a safetensors file
 };
 
-enum class RunStatus { kFinished, kInterrupted, kFailed };
-
-struct RunOutcome {
-  RunStatus status = RunStatus::kFinished;
-  std::string message;  // why it failed; empty otherwise
-  int64_t step = 0;
-  Metric metric;
-  double best_metric = 0;
-  int64_t best_step = 0;
-  double seconds = 0;
-};
-
 /// Trains from the beginning, into a new folder. Throws std::runtime_error or ConfigError when the
 /// run cannot begin or cannot be written; what is on disk then stays as it was last saved. A loss
 /// that is no longer finite is an outcome (kFailed), not an exception.

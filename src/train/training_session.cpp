@@ -14,22 +14,11 @@
 #include "train/tensor_file.h"
 
 namespace fmmformer::train {
-namespace {
 
-Metric metric_for(const ModelConfig& model) {
-  if (model.kind == ModelKind::kLanguageModel && model.output == Output::kAdaptiveSoftmax) {
-    return {.name = "perplexity", .unit = "", .higher_is_better = false};
-  }
-  return {};
-}
-
-}  // namespace
-
-TrainingSession::TrainingSession(ExperimentConfig experiment, RunFolder folder,
-                                 const TrainerOptions& options, TrainListener& listener,
-                                 bool resumed)
-    : experiment_(std::move(experiment)),
-      folder_(std::move(folder)),
+TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
+                                 TrainListener& listener)
+    : experiment_(std::move(run.experiment)),
+      folder_(std::move(run.folder)),
       device_(options.device),
       listener_(listener),
       checkpoints_(folder_.checkpoints(), StoreAccess::kWrite, experiment_.train.keep_checkpoints),
@@ -37,22 +26,25 @@ TrainingSession::TrainingSession(ExperimentConfig experiment, RunFolder folder,
   const auto seed = static_cast<uint64_t>(experiment_.train.seed);
   task_ = tasks::make_task(experiment_.task, derive_seed(seed, "task"));
   model_ = make_model(experiment_.model, derive_seed(seed, "model"));
-  if (!options.init_from.empty()) load_weights(options.init_from, *model_);
+  if (!options.init_from.empty()) {
+    if (const std::string note = load_weights(options.init_from, *model_); !note.empty())
+      listener_.noticed(note);
+  }
   place_model(*model_, device_, experiment_.train.precision);
   parameters_ = parameters_of(*model_);
   optimizer_.emplace(parameters_, experiment_.optimizer);
   state_.device = device_.str();
-  if (resumed) restore();
+  if (run.resumed) restore();
   seconds_before_ = state_.seconds;
-  recorder_.emplace(folder_, experiment_, metric_, options.identity,
-                    resumed ? std::optional(state_.step) : std::nullopt);
+  recorder_.emplace(folder_, RunDescription{experiment_, metric_, options.identity},
+                    run.resumed ? std::optional(state_.step) : std::nullopt);
   recorder_->set("parameters", model_->parameter_count());
   if (nothing_left_) return;
   folder_.write_config(experiment_toml(experiment_));
-  recorder_->write("running", "");
+  recorder_->write(RunStatus::kRunning);
   // Weights from elsewhere do not follow from the seed: a run cut before its first checkpoint would
   // lose them.
-  if (!resumed && !options.init_from.empty()) save_checkpoint(/*best=*/false);
+  if (!run.resumed && !options.init_from.empty()) save_checkpoint(/*best=*/false);
   batches_.emplace([this](int64_t step) { return batches_of(step); },
                    PrefetchOptions{.threads = experiment_.train.prefetch_threads,
                                    .first = state_.step,
@@ -79,7 +71,7 @@ void TrainingSession::restore() {
                       ", the run has done " + std::to_string(*good.step) + " already");
   }
   nothing_left_ = experiment_.train.steps == *good.step &&
-                  folder_.read_record().value("status", "") == "finished";
+                  folder_.read_record().value("status", "") == enum_name(RunStatus::kFinished);
   const LoadedCheckpoint checkpoint = checkpoints_.load(*good.step);
   state_ = RunState::from_json(checkpoint.state);
   copy_tensors(tensors_of(checkpoint.model), parameters_, "the checkpoint's model");
@@ -177,18 +169,14 @@ bool TrainingSession::weights_are_finite() {
 
 void TrainingSession::log_window() {
   const MetricReport report{.step = state_.step,
-                            .split = "train",
+                            .split = tasks::Split::kTrain,
                             .loss = state_.window.mean_loss(),
-                            .metric = metric_of(state_.window),
+                            .metric = metric_.value(state_.window),
                             .learning_rate = learning_rate_,
                             .tokens_per_second = clock_.tokens_per_second()};
   state_.window = {};
   recorder_->add(report);
   listener_.measured(report);
-}
-
-double TrainingSession::metric_of(const Score& score) const {
-  return metric_.name == "perplexity" ? std::exp(score.mean_loss()) : score.accuracy();
 }
 
 Score TrainingSession::score_split(const EvaluationPlan& plan) const {
@@ -204,11 +192,11 @@ void TrainingSession::evaluate_now() {
                             .batches = train.evaluation_batches,
                             .batch_size = train.batch_size / train.accumulate};
   const Score score = score_split(plan);
-  const double metric = metric_of(score);
+  const double metric = metric_.value(score);
   const bool best = !state_.best_metric || metric_.is_better(metric, *state_.best_metric);
   if (best) state_.best_metric = metric, state_.best_step = state_.step;
   const MetricReport report{.step = state_.step,
-                            .split = "valid",
+                            .split = tasks::Split::kValid,
                             .loss = score.mean_loss(),
                             .metric = metric,
                             .tokens_per_second = clock_.tokens_per_second(),
@@ -216,7 +204,7 @@ void TrainingSession::evaluate_now() {
   recorder_->add(report);
   listener_.measured(report);
   if (best) save_checkpoint(/*best=*/true);
-  recorder_->write("running", "");
+  recorder_->write(RunStatus::kRunning);
 }
 
 double TrainingSession::seconds_spent() const {
@@ -237,8 +225,7 @@ void TrainingSession::save_checkpoint(bool best) {
   listener_.saved(state_.step, checkpoints_.path_of(state_.step).string());
 }
 
-RunOutcome TrainingSession::stop(RunStatus status, const std::string& message) {
-  static constexpr std::string_view kNames[] = {"finished", "interrupted", "failed"};
+void TrainingSession::write_result(RunStatus status) {
   nlohmann::ordered_json parts = nlohmann::ordered_json::object();
   for (size_t part = 0; part < kStepPartNames.size(); ++part) {
     const double share =
@@ -251,17 +238,18 @@ RunOutcome TrainingSession::stop(RunStatus status, const std::string& message) {
   result_["peak_bytes"] = peak_bytes(device_);
   result_["share_of_step"] = parts;
   if (state_.best_metric) {
-    result_["best_metric"] = recorder_->recorded(*state_.best_metric);
+    result_["best_metric"] = metric_.recorded(*state_.best_metric);
     result_["best_step"] = state_.best_step;
   }
   recorder_->set("result", result_);
-  recorder_->write(kNames[static_cast<size_t>(status)], message);
-  return outcome(status, message);
+  recorder_->write(status, problem_);
 }
 
-RunOutcome TrainingSession::outcome(RunStatus status, const std::string& message) const {
+RunOutcome TrainingSession::outcome(RunStatus status) const {
   return {.status = status,
-          .message = message,
+          .message = problem_,
+          .signal = interrupt_.signal(),
+          .folder = folder_.folder(),
           .step = state_.step,
           .metric = metric_,
           .best_metric = state_.best_metric.value_or(std::nan("")),
@@ -269,42 +257,65 @@ RunOutcome TrainingSession::outcome(RunStatus status, const std::string& message
           .seconds = seconds_spent()};
 }
 
+bool TrainingSession::take_best_weights() {
+  if (state_.best_step == state_.step) return true;
+  try {
+    const LoadedCheckpoint best = checkpoints_.load(state_.best_step, CheckpointParts::kModel);
+    copy_tensors(tensors_of(best.model), parameters_, "the best checkpoint's model");
+    return true;
+  } catch (const std::exception& problem) {
+    listener_.noticed(std::string(problem.what()) + "; the last weights are used");
+    return false;
+  }
+}
+
 void TrainingSession::finish() {
   save_checkpoint(/*best=*/false);
-  if (experiment_.train.test && checkpoints_.best()) {
-    const LoadedCheckpoint best = checkpoints_.load(*checkpoints_.best(), CheckpointParts::kModel);
-    copy_tensors(tensors_of(best.model), parameters_, "the best checkpoint's model");
+  const bool best = take_best_weights();
+  const int64_t step = best ? state_.best_step : state_.step;
+  if (experiment_.train.test) {
     const EvaluationPlan plan{
         .split = tasks::Split::kTest,
         .batches =
             task_->examples(tasks::Split::kTest) == 0 ? experiment_.train.evaluation_batches : 0,
         .batch_size = experiment_.train.batch_size / experiment_.train.accumulate};
     const Score score = score_split(plan);
-    const MetricReport report{
-        .step = best.step, .split = "test", .loss = score.mean_loss(), .metric = metric_of(score)};
+    const MetricReport report{.step = step,
+                              .split = tasks::Split::kTest,
+                              .loss = score.mean_loss(),
+                              .metric = metric_.value(score)};
     listener_.measured(report);
-    result_["test_loss"] = report.loss, result_["test_metric"] = recorder_->recorded(report.metric);
+    result_["test_loss"] = report.loss, result_["test_metric"] = metric_.recorded(report.metric);
   }
+  recorder_->set("pictures", {{"step", step}, {"weights", best ? "best" : "last"}});
   add_pictures(*model_, *task_, device_, *recorder_);
 }
 
 RunOutcome TrainingSession::run() {
+  RunStatus status = RunStatus::kFinished;
   if (nothing_left_) {
     listener_.noticed("the run is finished; --set train.steps=N makes it longer");
-    return outcome(RunStatus::kFinished, "");
+  } else {
+    status = train_to_the_end();
+    write_result(status);
   }
-  InterruptGuard interrupt;
+  const RunOutcome ended = outcome(status);
+  listener_.ended(ended);
+  return ended;
+}
+
+RunStatus TrainingSession::train_to_the_end() {
   const TrainConfig& train = experiment_.train;
   listener_.started(model_->parameter_count(), state_.step, metric_);
   while (state_.step < train.steps) {
     train_step();
     const bool log_now = state_.step % train.log_every == 0;
     // Reading a loss from a GPU waits for it: there, only where it is to be shown.
-    const bool stop_now = interrupt.requested();
+    const bool stop_now = interrupt_.requested();
     const bool save_now = state_.step % train.checkpoint_every == 0 || stop_now;
     const bool look_now = state_.step % train.evaluate_every == 0 || state_.step == train.steps;
     if (device_.is_cpu() || log_now || save_now || look_now) {
-      if (!collect_losses()) return stop(RunStatus::kFailed, problem_);
+      if (!collect_losses()) return RunStatus::kFailed;
     }
     if (log_now) log_window();
     listener_.stepped({.step = state_.step,
@@ -315,14 +326,14 @@ RunOutcome TrainingSession::run() {
                                        static_cast<double>(train.steps - state_.step)});
     if ((save_now || look_now) && !weights_are_finite()) {
       fail("a weight after step " + std::to_string(state_.step));
-      return stop(RunStatus::kFailed, problem_);
+      return RunStatus::kFailed;
     }
     if (look_now) evaluate_now();
     if (save_now) save_checkpoint(/*best=*/false);
-    if (stop_now) return stop(RunStatus::kInterrupted, "");
+    if (stop_now) return RunStatus::kInterrupted;
   }
   finish();
-  return stop(RunStatus::kFinished, "");
+  return RunStatus::kFinished;
 }
 
 }  // namespace fmmformer::train

@@ -20,12 +20,17 @@
 
 namespace fmmformer::train {
 
+/// What is trained, and where.
+struct SessionRun {
+  ExperimentConfig experiment;
+  RunFolder folder;
+  bool resumed = false;  // the folder holds a run already, to be gone on with
+};
+
 /// One sitting of a run: everything that lives while it trains. trainer.h is the way in.
 class TrainingSession {
  public:
-  /// `resumed`: the folder holds a run already, to be gone on with.
-  TrainingSession(ExperimentConfig experiment, RunFolder folder, const TrainerOptions& options,
-                  TrainListener& listener, bool resumed);
+  TrainingSession(SessionRun run, const TrainerOptions& options, TrainListener& listener);
 
   RunOutcome run();
 
@@ -41,7 +46,7 @@ class TrainingSession {
   void restore();
   StepBatches batches_of(int64_t step) const;
   void train_step();
-  /// False, with outcome_ set, when a loss was not finite.
+  /// False, with problem_ set, when a loss was not finite.
   bool collect_losses();
   void log_window();
   Score score_split(const EvaluationPlan& plan) const;
@@ -50,10 +55,13 @@ class TrainingSession {
   bool weights_are_finite();
   void fail(const std::string& what);
   void finish();
+  /// Has the model hold the weights of the best checkpoint; false, with a note to the listener,
+  /// when that one is damaged.
+  bool take_best_weights();
+  RunStatus train_to_the_end();
   /// Completes the record.
-  RunOutcome stop(RunStatus status, const std::string& message);
-  RunOutcome outcome(RunStatus status, const std::string& message) const;
-  double metric_of(const Score& score) const;
+  void write_result(RunStatus status);
+  RunOutcome outcome(RunStatus status) const;
   double seconds_spent() const;
 
   ExperimentConfig experiment_;
@@ -71,6 +79,7 @@ class TrainingSession {
   std::optional<Prefetcher<StepBatches>> batches_;
   std::vector<PendingStep> pending_;
   StepClock clock_;
+  InterruptGuard interrupt_;
   std::string problem_;                 // why the run failed
   nlohmann::ordered_json result_ = {};  // of the record
   bool nothing_left_ = false;           // resumed after its end

@@ -66,20 +66,25 @@ TEST_F(TrainingProgram, FromATrainedModelToScoresAnswersAndAPage) {
   EXPECT_THAT(trained.text,
               AllOf(HasSubstr("parameters"), HasSubstr("step 30"), HasSubstr("done")));
 
-  const Outcome scored = run_program("eval --json --batches 3 --run " + path("run"));
+  const Outcome scored = run_program("eval --json --batches 3 " + path("run"));
   EXPECT_EQ(scored.exit_code, 0) << scored.text;
   EXPECT_GT(json::parse(scored.text).at("count").get<double>(), 0);
 
   std::ofstream(folder_ / "in.jsonl") << "{\"tokens\": [1, 2, 3, 0]}\n[4, 4]\n";
   const Outcome applied =
-      run_program("predict --run " + path("run") + " " + path("in.jsonl") + " -o " +
-                  path("out.jsonl") + " --logits " + path("logits.safetensors"));
+      run_program("predict " + path("run") + " " + path("in.jsonl") + " -o " + path("out.jsonl") +
+                  " --logits " + path("logits.safetensors"));
   EXPECT_EQ(applied.exit_code, 0) << applied.text;
   std::istringstream lines(text_of("out.jsonl"));
   std::string line;
   std::getline(lines, line);
   EXPECT_EQ(json::parse(line).at("next_tokens").size(), 4u);
   EXPECT_THAT(text_of("logits.safetensors"), HasSubstr("logits.1"));
+  // The run may have a name, before or after the input.
+  for (const std::string& order : {"--run " + path("run") + " " + path("in.jsonl"),
+                                   path("in.jsonl") + " --run " + path("run")}) {
+    EXPECT_EQ(run_program("predict " + order).text, text_of("out.jsonl")) << order;
+  }
 
   const Outcome shown = run_program("report " + path("run") + " -o " + path("page.html"));
   EXPECT_EQ(shown.exit_code, 0) << shown.text;
@@ -99,10 +104,60 @@ TEST_F(TrainingProgram, ARunIsNotOverwrittenButGoneOnWith) {
 TEST_F(TrainingProgram, QuietSaysNothingAndJsonSaysOnlyJson) {
   EXPECT_EQ(train("quiet", "--quiet").text, "");
   std::istringstream lines(train("json", "--json").text);
-  int count = 0;
-  for (std::string line; std::getline(lines, line); ++count)
-    EXPECT_TRUE(json::parse(line).contains("event")) << line;
-  EXPECT_GE(count, 10);
+  std::vector<json> events;
+  for (std::string line; std::getline(lines, line);) events.push_back(json::parse(line));
+  EXPECT_GE(events.size(), 10U);
+  for (const json& event : events) EXPECT_TRUE(event.contains("event")) << event;
+  const json& last = events.back();
+  EXPECT_EQ(last.at("event"), "ended");
+  EXPECT_EQ(last.at("status"), "finished");
+  EXPECT_EQ(last.at("folder"), (folder_ / "json").string());
+  EXPECT_EQ(last.at("metric"), "accuracy");
+  EXPECT_TRUE(last.at("best").is_number());
+}
+
+TEST_F(TrainingProgram, WhatCannotBeginEndsInJsonWithAnEventToo) {
+  const Outcome outcome = train("run", "--json --set model.dim=many");
+  EXPECT_EQ(outcome.exit_code, 2);
+  const json event = json::parse(outcome.text.substr(0, outcome.text.find('\n')));
+  EXPECT_EQ(event.at("event"), "ended");
+  EXPECT_EQ(event.at("status"), "failed");
+  EXPECT_THAT(event.at("message").get<std::string>(), HasSubstr("model.dim"));
+}
+
+TEST_F(TrainingProgram, ADamagedBestCheckpointIsPassedOverAndNamed) {
+  train("run");
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  const json scored = json::parse(run_program("eval --json " + path("run")).text);
+  char name[32];
+  std::snprintf(name, sizeof name, "step-%08ld", scored.at("step").get<long>());
+  fs::resize_file(checkpoints / name / "model.safetensors", 50);
+  const std::string step = std::to_string(scored.at("step").get<long>());
+  const Outcome outcome = run_program("eval " + path("run"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("note: the checkpoint of step " + step + " is damaged"),
+                                  HasSubstr("used instead is that of step"), HasSubstr("--step")));
+  const Outcome named = run_program("eval " + path("run") + " --step " + step);
+  EXPECT_EQ(named.exit_code, 1);
+  EXPECT_THAT(named.text, AllOf(HasSubstr("fmmformer eval: checkpoint"), HasSubstr("good are")));
+}
+
+TEST_F(TrainingProgram, TheDemoTrainsTimesAndWritesItsPageWhereItSays) {
+  const std::string demo = "demo --steps 2 --lengths 64,128 --threads 1 --out " + path("demo");
+  const Outcome outcome = run_program(demo);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text,
+              AllOf(HasSubstr("accuracy on the copy task after 2 steps: softmax"),
+                    HasSubstr("at length 128 softmax attention takes"),
+                    HasSubstr("The page: " + (folder_ / "demo/report.html").string() + "\n")));
+  EXPECT_THAT(text_of("demo/report.html"), HasSubstr("<html"));
+  EXPECT_GE(read_json("demo/scaling.json").at("series").size(), 3U);
+  // Another one replaces what this one made; a folder of something else is left alone.
+  EXPECT_EQ(run_program(demo).exit_code, 0);
+  std::ofstream(folder_ / "mine.txt") << "precious";
+  const Outcome refused = run_program("demo --steps 2 --out '" + folder_.string() + "'");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.text, HasSubstr("choose another with --out"));
 }
 
 TEST_F(TrainingProgram, MistakesExitWithTwoAndSayWhatIsRight) {
@@ -119,10 +174,21 @@ TEST_F(TrainingProgram, MistakesExitWithTwoAndSayWhatIsRight) {
       {"train " + path("newer.toml"), "newer fmmformer"},
       {"train missing.toml", "no such file"},
       {"train cpy/softmax_128", "copy/softmax_128"},
-      {"train " + path("small.toml") + " --set train.steps=many", "train.steps"},
+      {"train " + path("small.toml") + " --set train.steps=many",
+       "fmmformer train: --set train.steps=many: train.steps is \"many\""},
+      {"train " + path("small.toml") + " --quiet --json", "--quiet"},
       {"train " + path("small.toml") + " --device gpu", "cuda"},
       {"train " + path("run") + " --resume --set model.dim=32", "--init-from"},
       {"eval --run " + path("nothing"), "no run folder"},
+      {"eval", "name one run folder"},
+      {"eval " + path("run") + " --step -3", "0 or more"},
+      {"eval " + path("run") + " --batches -1", "0 or more"},
+      {"eval " + path("run") + " --step 4", "there are: 5"},
+      {"eval " + path("run") + " --split tets", "did you mean 'test'"},
+      {"predict " + path("run"), "an input"},
+      {"predict " + path("run") + " " + path("letters.jsonl") + " -o /no/such/x", "/no/such"},
+      {"demo --steps -5", "1 or more"},
+      {"presets softmx", "did you mean softmax?"},
       {"predict --run " + path("run") + " " + path("letters.jsonl"), "letters.jsonl:1"},
       {"predict --run " + path("run") + " " + path("large.jsonl"), "large.jsonl:2"},
       {"report " + path("nothing"), "nothing"},
@@ -131,6 +197,8 @@ TEST_F(TrainingProgram, MistakesExitWithTwoAndSayWhatIsRight) {
     const Outcome outcome = run_program(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.text;
     EXPECT_THAT(outcome.text, HasSubstr(right)) << arguments;
+    const std::string command = arguments.substr(0, arguments.find(' '));
+    EXPECT_THAT(outcome.text, testing::StartsWith("fmmformer " + command + ": ")) << arguments;
     EXPECT_THAT(outcome.text, Not(HasSubstr("frame #"))) << arguments;
   }
 }
@@ -158,7 +226,7 @@ bool wait_until(const std::function<bool()>& condition) {
   return false;
 }
 
-TEST_F(TrainingProgram, CtrlCSavesAndSaysHowToGoOn) {
+TEST_F(TrainingProgram, CtrlCSavesSaysHowToGoOnAndIsNoSuccessToAScript) {
   const fs::path run = folder_ / "run";
   const pid_t child = start_program({"train", (folder_ / "small.toml").string(), "--threads", "1",
                                      "--out", run.string(), "--set", "train.steps=1000000"},
@@ -167,7 +235,8 @@ TEST_F(TrainingProgram, CtrlCSavesAndSaysHowToGoOn) {
   kill(child, began ? SIGINT : SIGKILL);
   int status = 0;
   ASSERT_TRUE(wait_until([&] { return waitpid(child, &status, WNOHANG) == child; }));
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
   EXPECT_THAT(text_of("output.txt"), AllOf(HasSubstr("saved"), HasSubstr("--resume")));
 }
 

@@ -145,7 +145,8 @@ TEST_F(CheckpointStoreTest, ATruncatedFileIsNamedAndThePreviousCheckpointOffered
       if (std::string(name) == "state.json" && size == whole.size() - 1) continue;  // its newline
       put_bytes(path, whole.substr(0, size));
       EXPECT_THAT(damage_report(checkpoints, 200),
-                  AllOf(HasSubstr("step-00000200"), HasSubstr(name), HasSubstr("step-00000100")));
+                  AllOf(HasSubstr("step-00000200"), HasSubstr(name),
+                        HasSubstr("good are those of step 100:")));
       const GoodCheckpoint good = checkpoints.latest_good();
       EXPECT_EQ(good.step, 100);
       ASSERT_EQ(good.skipped.size(), 1U);
@@ -179,8 +180,37 @@ TEST_F(CheckpointStoreTest, WithNoGoodCheckpointTheErrorSaysSo) {
   const CheckpointStore checkpoints = store();
   save(checkpoints, 100);
   put_bytes(checkpoints.path_of(100) / "model.safetensors", "x");
-  EXPECT_THAT(damage_report(checkpoints, 100), HasSubstr("no good one before it"));
+  EXPECT_THAT(damage_report(checkpoints, 100), HasSubstr("no other one is good"));
   EXPECT_EQ(checkpoints.latest_good().step, std::nullopt);
+}
+
+TEST_F(CheckpointStoreTest, ADamagedBestOneIsNamedAndTheNewestGoodOneTaken) {
+  const CheckpointStore checkpoints = store();
+  save(checkpoints, 100, true);
+  save(checkpoints, 200);
+  save(checkpoints, 300);
+  EXPECT_EQ(checkpoints.best_good().step, 100);
+  EXPECT_TRUE(checkpoints.best_good().skipped.empty());
+  put_bytes(checkpoints.path_of(100) / "optimizer.safetensors", "x");  // a model needs none
+  EXPECT_EQ(checkpoints.best_good().step, 100);
+  put_bytes(checkpoints.path_of(100) / "model.safetensors", "x");
+  const GoodCheckpoint good = checkpoints.best_good();
+  EXPECT_EQ(good.step, 300);
+  ASSERT_EQ(good.skipped.size(), 1U);
+  EXPECT_EQ(good.skipped[0].step, 100);
+  EXPECT_THAT(good.skipped[0].reason, HasSubstr("model.safetensors"));
+  EXPECT_THAT(checkpoints.good_steps(), ElementsAre(200, 300));
+}
+
+TEST_F(CheckpointStoreTest, OneThatMayHaveBeenTheBestIsNamed) {
+  const CheckpointStore checkpoints = store();
+  save(checkpoints, 100, true);
+  save(checkpoints, 200, true);
+  put_bytes(checkpoints.path_of(200) / "state.json", "");
+  const GoodCheckpoint good = checkpoints.best_good();
+  EXPECT_EQ(good.step, 100);
+  ASSERT_EQ(good.skipped.size(), 1U);
+  EXPECT_EQ(good.skipped[0].step, 200);
 }
 
 TEST_F(CheckpointStoreTest, ADamagedCheckpointCanBeWrittenAgain) {

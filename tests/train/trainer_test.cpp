@@ -232,6 +232,41 @@ TEST_F(Trainer, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
   expect_same_weights(run("straight"), run("cut"));
 }
 
+// At this rate the model is best after 30 of its 40 steps.
+const std::vector<std::string> kTooFast = {"schedule.learning_rate=3"};
+
+nlohmann::ordered_json record_of(const fs::path& run) {
+  return nlohmann::ordered_json::parse(bytes_of(run / "record.json"));
+}
+
+TEST_F(Trainer, ThePicturesShowTheBestWeightsAndTheLastAreKept) {
+  EXPECT_EQ(train("a", kTooFast).best_step, 30);
+  const auto record = record_of(run("a"));
+  EXPECT_EQ(record.at("pictures").at("step"), 30);
+  EXPECT_EQ(record.at("pictures").at("weights"), "best");
+  EXPECT_EQ(CheckpointStore(run("a") / "checkpoints", StoreAccess::kRead).latest(), 40);
+  std::vector<std::string> until_best = kTooFast;
+  until_best.emplace_back("train.steps=30");
+  train("b", until_best);
+  EXPECT_EQ(record.at("blend"), record_of(run("b")).at("blend"));
+  EXPECT_EQ(record.at("maps"), record_of(run("b")).at("maps"));
+}
+
+TEST_F(Trainer, ABestCheckpointThatIsDamagedByTheEndDoesNotFailTheRun) {
+  Watcher watcher;
+  watcher.step_of_action = 35;
+  watcher.at_step = [&] {
+    const CheckpointStore store(run("a") / "checkpoints", StoreAccess::kRead);
+    fs::resize_file(store.path_of(30) / "model.safetensors", 40);
+  };
+  const RunOutcome outcome = start_run(small_experiment(kTooFast), run("a"), {}, watcher);
+  EXPECT_EQ(outcome.status, RunStatus::kFinished);
+  ASSERT_FALSE(watcher.notes.empty());
+  EXPECT_THAT(watcher.notes.back(), AllOf(HasSubstr("damaged"), HasSubstr("last weights")));
+  EXPECT_EQ(record_of(run("a")).at("pictures").at("weights"), "last");
+  EXPECT_EQ(record_of(run("a")).at("pictures").at("step"), 40);
+}
+
 TEST_F(Trainer, ALossThatIsNotFiniteStopsTheRunAndNamesStepAndTensor) {
   Watcher watcher;
   const RunOutcome outcome =

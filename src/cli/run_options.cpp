@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "cli/command.h"
+
+namespace fmmformer::cli {
+
+void add_run_options(CLI::App& app, RunOptions& options) {
+  app.add_option("RUN", options.first, "the run's folder");
+  app.add_option("--run", options.run, "the same, by name")->type_name("FOLDER");
+  require_at_least(
+      app.add_option("--step", options.step, "which checkpoint (default: the best, else the last)")
+          ->type_name("N"),
+      0);
+}
+
+train::TrainedModel load_trained(const std::string& folder, const RunOptions& options,
+                                 const c10::Device& device) {
+  train::TrainedModel trained = train::load_run(
+      folder, options.step < 0 ? std::nullopt : std::optional(options.step), device);
+  if (!trained.note.empty())
+    std::fprintf(stderr, "note: %s; --step chooses another\n", trained.note.c_str());
+  return trained;
+}
+
+}  // namespace fmmformer::cli
