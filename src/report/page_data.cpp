@@ -69,6 +69,9 @@ json run_json(const Record& record) {
               {"config", lines_json(record.config)},
               {"blend", blend_json(record.blend)},
               {"maps", maps_json(record.maps)}};
+  run["pictures"] = record.pictures.weights.empty() ? json(nullptr)
+                                                    : json{{"step", record.pictures.step},
+                                                           {"weights", record.pictures.weights}};
   run["seed"] = record.seed ? json(*record.seed) : json(nullptr);
   return run;
 }

@@ -233,6 +233,8 @@ Record read_members(const JsonNode& root, const fs::path& source) {
   record.valid = read_curve(root["curves"]["valid"]);
   record.result = read_result(root["result"]);
   complete_result(record);
+  record.pictures = {.step = root["pictures"]["step"].number(kUnknown),
+                     .weights = root["pictures"]["weights"].text()};
   for (const JsonNode& layer : root["blend"].elements()) {
     record.blend.push_back(read_layer_blend(layer, static_cast<int64_t>(record.blend.size())));
   }

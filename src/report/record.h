@@ -14,6 +14,7 @@
 //    "curves": {"train": [{"step": 10, "loss": 2.4, "metric": 0.1}, ...], "valid": [...]},
 //    "result": {"best_metric": 0.99, "best_step": 900, "test_metric": 0.98, "steps": 1000,
 //               "seconds": 61.5, "tokens_per_second": 9.1e5, "peak_bytes": 123456789},
+//    "pictures": {"step": 900, "weights": "best" | "last"},       whose blend and maps these are
 //    "blend": [{"layer": 0, "near": [w per head] or [[w per channel] per head],
 //               "far": [the same, per feature map], "feature_maps": ["elu", ...]}, ...],
 //    "maps": {"tokens": ["7", ...],
@@ -99,6 +100,13 @@ struct HeadMaps {
   std::optional<Matrix> blend;
 };
 
+/// Whose weights blend and maps show: those of `step`, the "best" or the "last"; empty where the
+/// record does not say.
+struct PicturedWeights {
+  double step = kUnknown;
+  std::string weights;
+};
+
 struct AttentionMaps {
   std::vector<std::string> tokens;
   std::vector<HeadMaps> heads;
@@ -143,6 +151,7 @@ struct Record {
   Curve train;
   Curve valid;
   TrainingResult result;
+  PicturedWeights pictures;
   std::vector<LayerBlend> blend;
   AttentionMaps maps;
 

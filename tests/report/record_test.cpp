@@ -40,6 +40,8 @@ TEST(ParseRecord, ReadsATrainingRun) {
   EXPECT_EQ(record.blend[0].far.size(), 2U);
   EXPECT_EQ(record.blend[0].near.size(), 8U);
   EXPECT_EQ(record.blend[0].near[0].size(), 32U);
+  EXPECT_EQ(record.pictures.step, 900);
+  EXPECT_EQ(record.pictures.weights, "best");
   ASSERT_EQ(record.maps.heads.size(), 32U);
   EXPECT_EQ(record.maps.heads[9].layer, 1);
   EXPECT_EQ(record.maps.heads[9].head, 1);

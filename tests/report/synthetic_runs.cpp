@@ -163,6 +163,7 @@ json synthetic_training(const std::string& attention, int seed) {
                       {"peak_bytes", attention == "softmax" ? 912e6 : 538e6}};
   record["blend"] = blend(attention, random);
   record["maps"] = maps(attention);
+  record["pictures"] = {{"step", 900}, {"weights", "best"}};
   return record;
 }
 

@@ -93,7 +93,7 @@ function drawBlend(report) {
     grid.replaceChildren(...panels.map(({ panel }) => panel));
     panels.forEach(({ layer, canvas }) => drawChart(canvas, () => blendConfig(layer, limits)));
     key.replaceChildren(blendLegend(run.blend[0]));
-    from.replaceChildren(origin([run]));
+    from.replaceChildren(origin([run], pictured(run)));
   };
   let current = runs[0];
   dark.addEventListener("change", () => key.replaceChildren(blendLegend(current.blend[0])));

@@ -70,7 +70,7 @@ function chartPanel(title, controls = null) {
 }
 
 // "fmm (seeds 1, 2), linear (seed 1)": which runs a picture came from.
-function origin(runs) {
+function origin(runs, detail = "") {
   const groups = new Map();
   for (const run of runs) groups.set(run.group, [...(groups.get(run.group) ?? []), run]);
   const parts = [...groups].map(([group, members]) => {
@@ -78,5 +78,12 @@ function origin(runs) {
     if (seeds.length === 0) return members.map((run) => run.name).join(", ");
     return `${group} (seed${seeds.length > 1 ? "s" : ""} ${seeds.join(", ")})`;
   });
-  return element("p", { class: "origin" }, `From ${parts.join(" · ")}`);
+  return element("p", { class: "origin" }, `From ${parts.join(" · ")}${detail}`);
+}
+
+// Whose weights the pictures of a model show.
+function pictured(run) {
+  if (!run.pictures) return "";
+  const { step, weights } = run.pictures;
+  return `, ${weights === "best" ? "its best weights on the validation set" : "its last weights"}, step ${whole(step)}`;
 }

@@ -78,7 +78,7 @@ function drawMaps(report) {
 
   const redraw = () => {
     drawMapGrid(view.run, view, grid, scales, readout);
-    from.replaceChildren(origin([view.run]));
+    from.replaceChildren(origin([view.run], pictured(view.run)));
   };
   const chooseRun = (run) => {
     view.run = run;
