@@ -109,6 +109,8 @@ def fmm_attention(
         ValueError: naming the argument, what came, what is allowed and the way out.
     """
     function = "fmm_attention"
+    _check_tensors(function, near_weight=near_weight, far_weight=far_weight, token_mask=token_mask,
+                   dropout_seed=dropout_seed)  # fmt: skip
     q, k, v = _tokens_before_heads(function, layout, q, k, v)
     out = torch.ops.fmmformer.fmm_attention(
         q, k, v, near_weight, far_weight, token_mask, _seed(q, near_dropout, dropout_seed),
@@ -155,11 +157,13 @@ def fmm_attention_prefill(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[Fmm
     function = "fmm_attention_prefill"
     given = _with_defaults(function, options)
     q, k, v = _tokens_before_heads(function, given["layout"], q, k, v)
+    operator_options = _operator_options(function, given)
     with torch.no_grad():
         out, *state = torch.ops.fmmformer.fmm_attention_prefill(
-            q, k, v, *_weights_and_mask(given), **_operator_options(function, given)
+            q, k, v, *_weights_and_mask(given), **operator_options
         )
-    return _back_to(given["layout"], out), FmmState(*state)
+    features = tuple(operator_options["feature_maps"]), operator_options["unit_features"]
+    return _back_to(given["layout"], out), FmmState(*state, *features)
 
 
 def fmm_attention_step(q: Tensor, k: Tensor, v: Tensor, state: FmmState, **options: Unpack[FmmOptions]) -> Tensor:
@@ -182,10 +186,12 @@ def fmm_attention_step(q: Tensor, k: Tensor, v: Tensor, state: FmmState, **optio
             "make one with fmm_attention_prefill or FmmState.load"
         )
     given = _with_defaults(function, options)
+    _check_tensors(function, q=q, k=k, v=v)
     with torch.no_grad():
         return torch.ops.fmmformer.fmm_attention_step(
-            q, k, v, *_weights_and_mask(given), *state.tensors(), **_operator_options(function, given)
-        )
+            q, k, v, *_weights_and_mask(given), *state.tensors(), list(state.feature_maps), state.unit_features,
+            **_operator_options(function, given),
+        )  # fmt: skip
 
 
 def full_attention(
@@ -204,6 +210,7 @@ def full_attention(
     Runs on torch's scaled_dot_product_attention. `scale` None means 1 / sqrt(D); `dropout` draws from torch's own
     generator. Returns [B, N, H, Dv] (or the other layout); masked tokens are dead on both sides.
     """
+    _check_tensors("full_attention", token_mask=token_mask)
     q, k, v = _tokens_before_heads("full_attention", layout, q, k, v)
     out = torch.ops.fmmformer.full_attention(q, k, v, token_mask, causal=causal, scale=scale, dropout=dropout)
     return _back_to(layout, out)
@@ -217,12 +224,27 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
+_TENSOR_OPTIONS = ("near_weight", "far_weight", "token_mask", "dropout_seed")
+
+
+def _check_tensors(function: str, **arguments: object) -> None:
+    """ValueError naming the first argument that is neither a tensor nor, where that is allowed, None."""
+    for name, value in arguments.items():
+        if isinstance(value, Tensor) or (value is None and name not in ("q", "k", "v")):
+            continue
+        raise ValueError(
+            f"{function}: {name} is of type {type(value).__name__}, wanted is a tensor"
+            f"{'' if name in ('q', 'k', 'v') else ' or None'}; make one with torch.tensor or torch.as_tensor"
+        )
+
+
 def _with_defaults(function: str, options: FmmOptions) -> dict[str, Any]:
     for name in options:
         if name not in _DEFAULTS:
             nearest = difflib.get_close_matches(name, _DEFAULTS, n=1)
             hint = f"did you mean '{nearest[0]}'?" if nearest else "see help(fmm_attention)"
             raise TypeError(f"{function}: unknown option '{name}', allowed are {', '.join(_DEFAULTS)}; {hint}")
+    _check_tensors(function, **{name: options.get(name) for name in _TENSOR_OPTIONS})
     return {**_DEFAULTS, **options}
 
 
@@ -286,17 +308,32 @@ def _seed(q: Tensor, near_dropout: float, dropout_seed: Tensor | None) -> Tensor
     return dropout_seed
 
 
-def _tokens_before_heads(function: str, layout: str, *tensors: Tensor) -> tuple[Tensor, ...]:
+def _tokens_before_heads(
+    function: str, layout: str, q: Tensor, k: Tensor, v: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Views in the operator's own order, [B, N, H, D]."""
+    _check_tensors(function, q=q, k=k, v=v)
     if layout == "bnhd":
-        return tensors
+        return q, k, v
     if layout != "bhnd":
         raise ValueError(
             f"{function}: layout is {layout!r}, allowed are 'bnhd' ([B, N, H, D]) and 'bhnd' ([B, H, N, D]); "
             "transpose other orders first, which copies nothing"
         )
-    # A tensor of the wrong rank goes on as it is: the operator's error says what was wanted.
-    return tuple(tensor.transpose(1, 2) if tensor.dim() == 4 else tensor for tensor in tensors)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4:
+            raise ValueError(
+                f"{function}: {name} has {tensor.dim()} dimensions ({list(tensor.shape)}), allowed is 4, "
+                '[batch, heads, length, dim] with layout="bhnd"'
+            )
+    # Here rather than in the operator, whose errors would show the shapes transposed.
+    if k.shape != q.shape or v.shape[:3] != q.shape[:3]:
+        name, other = ("k", k) if k.shape != q.shape else ("v", v)
+        raise ValueError(
+            f'{function}: {name} has shape {list(other.shape)} but q has {list(q.shape)} (layout="bhnd": [batch, heads, '
+            "length, dim]); q and k must have equal shapes, and v may differ in the last dimension alone"
+        )
+    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
 
 def _back_to(layout: str, out: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -24,35 +25,44 @@ class FmmState:
     far_sums: Tensor  #: [B, H, r, D, Dv]: sum_j f_l(k_j) v_j^T
     far_key_sums: Tensor  #: [B, H, r, D]: sum_j f_l(k_j)
     position: Tensor  #: int64 [1]: how many tokens were fed in
+    feature_maps: tuple[str, ...]  #: whose sums these are; a step with others is an error
+    unit_features: bool  #: likewise
 
     def __repr__(self) -> str:
         batch, left, heads, dim = self.keys.shape
         return (
             f"FmmState(position={self.position.item()}, batch={batch}, heads={heads}, head_dim={dim}, "
-            f"value_dim={self.values.shape[-1]}, left={left}, feature_maps={self.far_sums.shape[2]}, "
-            f"dtype={self.keys.dtype}, device={self.keys.device})"
+            f"value_dim={self.values.shape[-1]}, left={left}, feature_maps={self.feature_maps}, "
+            f"unit_features={self.unit_features}, dtype={self.keys.dtype}, device={self.keys.device})"
         )
 
     def tensors(self) -> list[Tensor]:
         """The six tensors, in the order of the fields: what the operators take."""
-        return [getattr(self, field.name) for field in dataclasses.fields(self)]
+        return [self.keys, self.values, self.live, self.far_sums, self.far_key_sums, self.position]
 
     def to(self, device: torch.device | str) -> FmmState:
         """The same state on another device (itself where it is there already: see `torch.Tensor.to`)."""
-        return FmmState(*(tensor.to(device) for tensor in self.tensors()))
+        return self._with(tensor.to(device) for tensor in self.tensors())
 
     def clone(self) -> FmmState:
         """An independent copy: several continuations can start from one prompt."""
-        return FmmState(*(tensor.clone() for tensor in self.tensors()))
+        return self._with(tensor.clone() for tensor in self.tensors())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes one safetensors file, whole or not at all."""
-        torch.ops.fmmformer.fmm_state_save(os.fspath(path), self.tensors())
+        """Writes one safetensors file, whole or not at all; ValueError where its folder does not exist."""
+        torch.ops.fmmformer.fmm_state_save(
+            os.fspath(path), self.tensors(), list(self.feature_maps), self.unit_features
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FmmState:
         """Reads what `save` wrote, onto the CPU.
 
-        Raises ValueError, saying what is wrong, for a file that is missing, cut short, damaged or no FmmState.
+        Raises ValueError, saying what is wrong, for a file that is missing, cut short, damaged, of another version or
+        no FmmState.
         """
-        return cls(*torch.ops.fmmformer.fmm_state_load(os.fspath(path)))
+        tensors, feature_maps, unit_features = torch.ops.fmmformer.fmm_state_load(os.fspath(path))
+        return cls(*tensors, tuple(feature_maps), unit_features)
+
+    def _with(self, tensors: Iterable[Tensor]) -> FmmState:
+        return FmmState(*tensors, self.feature_maps, self.unit_features)

@@ -92,6 +92,12 @@ MISTAKES = [
     wrong("mask_of_integers", "token_mask", "Long", "bool", token_mask=torch.ones(2, 6).long()),
     wrong("mask_of_other_shape", "token_mask", "[2, 5]", "[2, 6]", token_mask=torch.ones(2, 5).bool()),
     wrong("mask_of_rank_4", "token_mask", "[2, 1, 1, 6]", token_mask=torch.ones(2, 1, 1, 6).bool()),
+    wrong("near_weight_as_number", "near_weight", "float", "tensor", near_weight=0.5, bandwidth=2),
+    wrong("far_weight_as_list", "far_weight", "list", "tensor", far_weight=[0.5, 0.5]),
+    wrong("mask_as_list", "token_mask", "list", "tensor", token_mask=[[True] * 6] * 2),
+    wrong("seed_as_number", "dropout_seed", "int", "tensor", near_dropout=0.5, dropout_seed=1, bandwidth=2),
+    wrong("q_as_list", "q", "list", "tensor", q=[1.0]),
+    wrong("no_v", "v", "NoneType", "tensor", v=None),
     wrong("dropout_of_one", "near_dropout", "1", near_dropout=1.0, bandwidth=2),
     wrong("negative_dropout", "near_dropout", "-0.1", near_dropout=-0.1, bandwidth=2),
     wrong("dropout_not_a_number", "near_dropout", "nan", near_dropout=math.nan, bandwidth=2),
@@ -117,7 +123,7 @@ def message_of(function: Callable[..., Any], *tensors: Any, **options: Any) -> s
 def test_a_mistake_is_named(
     function: Callable[..., Any], arguments: dict[str, Any], fragments: tuple[str, ...]
 ) -> None:
-    if function is fmm_attention_prefill and "dropout_seed" in arguments:
+    if function is fmm_attention_prefill and isinstance(arguments.get("dropout_seed"), torch.Tensor):
         return  # decoding is inference: prefill takes a seed, so that options can be shared, and does not look at it
     arguments = dict(arguments)
     tensors = [arguments.pop(name, q()) for name in "qkv"]
@@ -144,6 +150,15 @@ def test_a_mistake_in_the_other_layout_is_named_too(function: Callable[..., Any]
     assert "[2, 6, 8]" in message
 
 
+@pytest.mark.parametrize("function", [fmm_attention, fmm_attention_reference, full_attention])
+def test_a_shape_in_the_other_layout_is_shown_as_it_was_given(function: Callable[..., Any]) -> None:
+    heads_first = q(2, 3, 6, 4)
+    message = message_of(function, heads_first, q(2, 3, 7, 4), heads_first, layout="bhnd")
+    assert "k has shape [2, 3, 7, 4] but q has [2, 3, 6, 4]" in message
+    message = message_of(function, heads_first, heads_first, q(2, 5, 6, 4), layout="bhnd")
+    assert "v has shape [2, 5, 6, 4] but q has [2, 3, 6, 4]" in message
+
+
 # --- steps ----------------------------------------------------------------------------------------
 
 OPTIONS: dict[str, Any] = dict(window=(3, 0), causal=True)
@@ -159,13 +174,20 @@ STEP_MISTAKES = [
     wrong("other_heads", "5", q=q(2, 5, 4), k=q(2, 5, 4), v=q(2, 5, 4)),
     wrong("other_width", "7", q=q(2, 2, 7), k=q(2, 2, 7)),
     wrong("other_value_width", "7", v=q(2, 2, 7)),
+    wrong("k_of_other_shape", "k has shape [2, 2, 7] but q has [2, 2, 4]", k=q(2, 2, 7)),
+    wrong("v_of_other_heads", "v has shape [2, 5, 4] but q has [2, 2, 4]", v=q(2, 5, 4)),
+    wrong("q_as_number", "q", "float", "tensor", q=1.0),
     wrong("other_type", "Double", **{name: q(2, 2, 4, dtype=torch.float64) for name in "qkv"}),
     wrong("another_window", "8", "3", window=(8, 0)),
     wrong("no_window", "keys", "[2, 3, 2, 4]", window=None),
-    wrong("more_feature_maps", "3", "2", feature_maps=("elu", "elu_flip", "tanh1")),
+    wrong("more_feature_maps", "(elu, elu_flip)", "(elu, elu_flip, tanh1)", feature_maps=("elu", "elu_flip", "tanh1")),
+    wrong("other_feature_maps", "(elu, elu_flip)", "(elu, tanh1)", feature_maps=("elu", "tanh1")),
+    wrong("other_order_of_feature_maps", "(elu_flip, elu)", feature_maps=("elu_flip", "elu")),
+    wrong("unit_features", "unit_features", unit_features=True),
     wrong("not_causal", "causal", causal=False),
     wrong("no_length", "inv_sqrt_length", normaliser="inv_sqrt_length"),
-    wrong("mask_of_rank_2", "token_mask", "[2, 6]", token_mask=torch.ones(2, 6).bool()),
+    wrong("mask_of_rank_2", "token_mask", "[2, 6]", "[batch] = [2]", token_mask=torch.ones(2, 6).bool()),
+    wrong("mask_of_other_batch", "token_mask", "[3]", "[batch] = [2]", token_mask=torch.ones(3).bool()),
     wrong("unknown_feature_map", "elo", feature_maps=("elu", "elo")),
 ]
 
@@ -193,7 +215,7 @@ def test_a_mistake_in_a_step_is_named_and_leaves_the_state_alone(
         pytest.param(lambda tensor: tensor.to("meta"), id="device"),
     ],
 )
-@pytest.mark.parametrize("field", FmmState.__dataclass_fields__)
+@pytest.mark.parametrize("field", ["keys", "values", "live", "far_sums", "far_key_sums", "position"])
 def test_a_step_refuses_a_state_of_another_shape_type_or_device(field: str, change: Callable[..., Any]) -> None:
     odd = state()
     setattr(odd, field, change(getattr(odd, field)))

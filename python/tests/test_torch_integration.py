@@ -93,7 +93,8 @@ def test_opcheck_is_clean_for_prefill_and_step() -> None:
     token = [t[:, 0].contiguous() for t in (q, k, v)]
     torch.library.opcheck(
         operators.fmm_attention_step.default,
-        (*token, None, torch.rand(2, 1), mask[:, 0].contiguous(), *state),
+        (*token, None, torch.rand(2, 1), mask[:, 0].contiguous(), *state, OPERATOR_OPTIONS["feature_maps"],
+         OPERATOR_OPTIONS["unit_features"]),
         OPERATOR_OPTIONS,
     )
 

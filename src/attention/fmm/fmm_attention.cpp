@@ -18,6 +18,17 @@ namespace fmmformer {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
+std::vector<FeatureMap> feature_maps_from_names(const char* function,
+                                                const std::vector<std::string>& names) {
+  std::vector<FeatureMap> maps;
+  try {
+    for (const std::string& name : names) maps.push_back(enum_from_name<FeatureMap>(name));
+  } catch (const std::invalid_argument& error) {
+    TORCH_CHECK_VALUE(false, function, ": ", error.what());
+  }
+  return maps;
+}
+
 FmmOptions options_from_schema(const char* function, at::OptionalIntArrayRef window, bool causal,
                                const std::vector<std::string>& feature_maps, bool unit_features,
                                const std::string& normaliser, double eps,
@@ -34,10 +45,8 @@ FmmOptions options_from_schema(const char* function, at::OptionalIntArrayRef win
                       " entries; allowed is (left, right) or none");
     options.window = Window{(*window)[0], (*window)[1]};
   }
+  options.feature_maps = feature_maps_from_names(function, feature_maps);
   try {
-    for (const std::string& name : feature_maps) {
-      options.feature_maps.push_back(enum_from_name<FeatureMap>(name));
-    }
     options.normaliser = enum_from_name<Normaliser>(normaliser);
   } catch (const std::invalid_argument& error) {
     TORCH_CHECK_VALUE(false, function, ": ", error.what());

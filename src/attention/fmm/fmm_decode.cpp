@@ -23,6 +23,50 @@ void check_causal(const char* function, const FmmOptions& options) {
                     ": causal is false; decoding goes token by token, so it must be true");
 }
 
+// Whether two sizes may be equal: one that is symbolic may be anything.
+bool may_equal(const c10::SymInt& a, const c10::SymInt& b) {
+  const std::optional<int64_t> x = a.maybe_as_int(), y = b.maybe_as_int();
+  return !x || !y || *x == *y;
+}
+
+// A step's shapes, as the user has them: the kernels see a sequence of one token.
+void check_token(const AttentionInputs& token) {
+  const Tensor &q = token.q, &k = token.k, &v = token.v;
+  TORCH_CHECK_VALUE(q.dim() == 3 && k.dim() == 3 && v.dim() == 3,
+                    "fmm_attention_step: q, k, v have ", q.dim(), ", ", k.dim(), ", ", v.dim(),
+                    " dimensions; allowed is 3, [batch, heads, dim]: one token");
+  for (const int64_t dim : {0, 1, 2}) {
+    TORCH_CHECK_VALUE(may_equal(k.sym_size(dim), q.sym_size(dim)),
+                      "fmm_attention_step: k has shape ", k.sym_sizes(), " but q has ",
+                      q.sym_sizes(), "; q and k must have equal shapes");
+    TORCH_CHECK_VALUE(dim == 2 || may_equal(v.sym_size(dim), q.sym_size(dim)),
+                      "fmm_attention_step: v has shape ", v.sym_sizes(), " but q has ",
+                      q.sym_sizes(),
+                      "; batch and heads must agree (only the last dimension may differ)");
+  }
+  if (!token.token_mask) return;
+  const Tensor& mask = *token.token_mask;
+  TORCH_CHECK_VALUE(mask.dim() == 1 && may_equal(mask.sym_size(0), q.sym_size(0)),
+                    "fmm_attention_step: token_mask has shape ", mask.sym_sizes(),
+                    "; allowed is [batch] = [", q.sym_size(0), "]: whether each token is real");
+}
+
+std::string features_text(const std::vector<FeatureMap>& maps, bool unit_features) {
+  std::vector<std::string> names;
+  for (const FeatureMap map : maps) names.emplace_back(enum_name(map));
+  return "(" + join_names(names) + ")" + (unit_features ? " with unit_features" : "");
+}
+
+// Maps of equal number have sums of equal shapes: only their names tell them apart.
+void check_same_features(const FmmState& state, const FmmOptions& options) {
+  const bool same = state.feature_maps == options.feature_maps &&
+                    (options.feature_maps.empty() || state.unit_features == options.unit_features);
+  TORCH_CHECK_VALUE(same, "fmm_attention_step: the state was made with feature maps ",
+                    features_text(state.feature_maps, state.unit_features), ", this call has ",
+                    features_text(options.feature_maps, options.unit_features),
+                    "; give the options that prefill was called with");
+}
+
 // The positions whose keys a state remembers: `left` of them, ending at each batch entry's last
 // real token. [batch, left]; positions before the first token are negative.
 Tensor remembered_positions(const Tensor& mask, int64_t left) {
@@ -74,7 +118,9 @@ std::pair<Tensor, FmmState> fmm_attention_prefill(const AttentionInputs& inputs,
                  .live = to_ring(live, length),
                  .far_sums = result.far_sums,
                  .far_key_sums = result.far_key_sums,
-                 .position = at::full({1}, length, k.options().dtype(at::kLong))};
+                 .position = at::full({1}, length, k.options().dtype(at::kLong)),
+                 .feature_maps = options.feature_maps,
+                 .unit_features = options.unit_features};
   if (options.feature_maps.empty()) {
     state.far_sums = result.far_sums.new_zeros({batch, heads, 0, head_dim, inputs.v.size(3)});
     state.far_key_sums = result.far_sums.new_zeros({batch, heads, 0, head_dim});
@@ -100,8 +146,16 @@ struct DecodeOps {
                      const OptionalTensor& near_weight, const OptionalTensor& far_weight,
                      const OptionalTensor& token_mask, const Tensor& keys, const Tensor& values,
                      const Tensor& live, const Tensor& far_sums, const Tensor& far_key_sums,
-                     const Tensor& position, Options... options) {
-    FmmState state{keys, values, live, far_sums, far_key_sums, position};
+                     const Tensor& position, const std::vector<std::string>& feature_maps,
+                     bool unit_features, Options... options) {
+    FmmState state{keys,
+                   values,
+                   live,
+                   far_sums,
+                   far_key_sums,
+                   position,
+                   feature_maps_from_names("fmm_attention_step", feature_maps),
+                   unit_features};
     return fmm_attention_step({.q = q, .k = k, .v = v, .token_mask = token_mask}, state,
                               {near_weight, far_weight},
                               options_from_schema("fmm_attention_step", options...));
@@ -127,8 +181,9 @@ TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
       "fmm_attention_prefill(" + tensors + ", " + options +
       ") -> (Tensor out, Tensor keys, Tensor values, Tensor live, Tensor far_sums, "
       "Tensor far_key_sums, Tensor position)";
-  const std::string step =
-      "fmm_attention_step(" + tensors + ", " + state + ", " + options + ") -> Tensor";
+  const std::string step = "fmm_attention_step(" + tensors + ", " + state +
+                           ", str[] state_feature_maps, bool state_unit_features, " + options +
+                           ") -> Tensor";
   const std::string packed_step = "fmm_attention_step_packed(" + tensors + ", " + state +
                                   ", int[] codes, float[] scales) -> Tensor";
   // Both run without gradients, whatever their inputs ask for: decoding is inference.
@@ -173,6 +228,8 @@ Tensor fmm_attention_step(const AttentionInputs& token, FmmState& state,
                              .findSchemaOrThrow("fmmformer::fmm_attention_step_packed", "")
                              .typed<StepSignature>();
   check_causal("fmm_attention_step", options);
+  check_token(token);
+  check_same_features(state, options);
   TORCH_CHECK_VALUE(options.normaliser != Normaliser::kInvSqrtLength,
                     "fmm_attention_step: normaliser is inv_sqrt_length, but a step has no length "
                     "to divide by; use "

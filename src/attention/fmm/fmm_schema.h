@@ -33,6 +33,10 @@ FmmOptions options_from_schema(const char* function, at::OptionalIntArrayRef win
                                std::optional<double> near_scale, double far_scale,
                                double near_dropout);
 
+/// Throws c10::ValueError in the name of `function`.
+std::vector<FeatureMap> feature_maps_from_names(const char* function,
+                                                const std::vector<std::string>& names);
+
 /// Options as `int[] codes, float[] scales`.
 struct PackedOptions {
   std::vector<int64_t> codes;

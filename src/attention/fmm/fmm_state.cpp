@@ -4,8 +4,11 @@
 #include <torch/library.h>
 
 #include <array>
+#include <filesystem>
+#include <map>
 #include <utility>
 
+#include "attention/fmm/fmm_schema.h"
 #include "fmmformer/attention/fmm_decode.h"
 #include "fmmformer/core/safetensors.h"
 
@@ -15,7 +18,7 @@ namespace {
 using at::Tensor;
 
 constexpr const char* kFormat = "fmmformer.FmmState";
-constexpr const char* kVersion = "1";
+constexpr const char* kVersion = "2";  // 1 did not say which feature maps its sums are of
 
 constexpr std::pair<at::ScalarType, const char*> kTypeNames[] = {
     {at::kDouble, "F64"},    {at::kFloat, "F32"}, {at::kHalf, "F16"},
@@ -55,6 +58,37 @@ Tensor tensor_from_file(const std::string& path, const SafeTensorsFile& file, co
                     stored->dtype, ", which no FmmState has; save the state anew");
 }
 
+std::string map_key(size_t number) { return "feature_map." + std::to_string(number); }
+
+std::vector<std::string> map_names(const FmmState& state) {
+  std::vector<std::string> names;
+  for (const FeatureMap map : state.feature_maps) names.emplace_back(enum_name(map));
+  return names;
+}
+
+// What the file says of itself: format, version, and what its sums are sums of.
+void read_metadata(const std::string& path, const SafeTensorsFile& file, FmmState& state) {
+  const auto entry = [&](const std::string& name) -> std::string {
+    const auto found = file.metadata.find(name);
+    return found == file.metadata.end() ? "" : found->second;
+  };
+  TORCH_CHECK_VALUE(
+      entry("format") == kFormat, "FmmState.load: ", path,
+      " is a safetensors file, but no saved FmmState; give a file that FmmState.save wrote");
+  TORCH_CHECK_VALUE(entry("version") == kVersion, "FmmState.load: ", path, " has version '",
+                    entry("version"), "', this library reads ", kVersion,
+                    "; run the prompt through fmm_attention_prefill again and save that state");
+  std::vector<std::string> names;
+  while (file.metadata.count(map_key(names.size())) > 0)
+    names.push_back(entry(map_key(names.size())));
+  state.feature_maps = feature_maps_from_names(("FmmState.load: " + path).c_str(), names);
+  const std::string unit = entry("unit_features");
+  TORCH_CHECK_VALUE(unit == "true" || unit == "false", "FmmState.load: ", path,
+                    " does not say whether its features are unit_features; it is damaged, save the "
+                    "state anew");
+  state.unit_features = unit == "true";
+}
+
 // The tensors of a state must fit each other, or a step would read beyond them.
 void check_loaded(const std::string& path, const FmmState& state) {
   const auto fits = [&](bool condition) {
@@ -70,7 +104,8 @@ void check_loaded(const std::string& path, const FmmState& state) {
        state.far_sums.size(0) == state.keys.size(0) &&
        state.far_sums.size(1) == state.keys.size(2) &&
        state.far_sums.size(3) == state.keys.size(3) &&
-       state.far_sums.size(4) == state.values.size(3));
+       state.far_sums.size(4) == state.values.size(3) &&
+       state.far_sums.size(2) == static_cast<int64_t>(state.feature_maps.size()));
   fits(state.live.scalar_type() == at::kBool && state.position.scalar_type() == at::kLong &&
        state.values.scalar_type() == state.keys.scalar_type() &&
        at::isFloatingType(state.keys.scalar_type()));
@@ -103,7 +138,21 @@ void FmmState::save(const std::string& path) const {
                                             {static_cast<const std::byte*>(bytes.const_data_ptr()),
                                              bytes.nbytes()}});
   }
-  write_safetensors(path, views, {{"format", kFormat}, {"version", kVersion}});
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  TORCH_CHECK_VALUE(folder.empty() || std::filesystem::is_directory(folder), "FmmState.save: '",
+                    path, "': there is no folder '", folder.string(), "'; create it first");
+  std::map<std::string, std::string> metadata = {
+      {"format", kFormat},
+      {"version", kVersion},
+      {"unit_features", unit_features ? "true" : "false"}};
+  const std::vector<std::string> names = map_names(*this);
+  for (size_t number = 0; number < names.size(); ++number)
+    metadata[map_key(number)] = names[number];
+  try {
+    write_safetensors(path, views, metadata);
+  } catch (const std::runtime_error& error) {
+    TORCH_CHECK(false, "FmmState.save: ", error.what());
+  }
 }
 
 FmmState FmmState::load(const std::string& path) {
@@ -113,14 +162,7 @@ FmmState FmmState::load(const std::string& path) {
     TORCH_CHECK_VALUE(file.checksummed, "FmmState.load: ", path,
                       " carries no checksum: it is damaged or was not written by "
                       "FmmState.save; save the state anew");
-    const auto format = file.metadata.find("format");
-    TORCH_CHECK_VALUE(
-        format != file.metadata.end() && format->second == kFormat, "FmmState.load: ", path,
-        " is a safetensors file, but no saved FmmState; give a file that FmmState.save wrote");
-    const auto version = file.metadata.find("version");
-    TORCH_CHECK_VALUE(version != file.metadata.end() && version->second == kVersion,
-                      "FmmState.load: ", path, " is of another version (known: ", kVersion,
-                      "); save the state anew or update fmmformer");
+    read_metadata(path, file, state);
     for (auto& [name, tensor] : fields(state)) *tensor = tensor_from_file(path, file, name);
   } catch (const std::invalid_argument& error) {
     TORCH_CHECK_VALUE(false, "FmmState.load: ", error.what());
@@ -131,8 +173,11 @@ FmmState FmmState::load(const std::string& path) {
 
 namespace {
 
-void save_op(const std::string& path, at::TensorList tensors) {
+void save_op(const std::string& path, at::TensorList tensors,
+             const std::vector<std::string>& feature_maps, bool unit_features) {
   FmmState state;
+  state.feature_maps = feature_maps_from_names("FmmState.save", feature_maps);
+  state.unit_features = unit_features;
   TORCH_CHECK_VALUE(tensors.size() == 6, "fmm_state_save: got ", tensors.size(),
                     " tensors; allowed are the six of an FmmState");
   size_t index = 0;
@@ -140,16 +185,17 @@ void save_op(const std::string& path, at::TensorList tensors) {
   state.save(path);
 }
 
-std::vector<Tensor> load_op(const std::string& path) {
+std::tuple<std::vector<Tensor>, std::vector<std::string>, bool> load_op(const std::string& path) {
   const FmmState state = FmmState::load(path);
   std::vector<Tensor> tensors;
   for (const auto& [name, tensor] : fields(state)) tensors.push_back(*tensor);
-  return tensors;
+  return {tensors, map_names(state), state.unit_features};
 }
 
 TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
-  m.def("fmm_state_save(str path, Tensor[] tensors) -> ()");
-  m.def("fmm_state_load(str path) -> Tensor[]", &load_op);
+  m.def("fmm_state_save(str path, Tensor[] tensors, str[] feature_maps, bool unit_features) -> ()");
+  m.def("fmm_state_load(str path) -> (Tensor[] tensors, str[] feature_maps, bool unit_features)",
+        &load_op);
 }
 TORCH_LIBRARY_IMPL(fmmformer, CompositeExplicitAutograd, m) { m.impl("fmm_state_save", &save_op); }
 

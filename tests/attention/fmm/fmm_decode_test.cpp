@@ -118,6 +118,46 @@ TEST(FmmDecode, AStateOfOtherOptionsIsRefused) {
               ThrowsMessage<c10::ValueError>(HasSubstr("the state's keys has shape")));
 }
 
+TEST(FmmDecode, AStateOfOtherFeatureMapsIsRefusedThoughItsShapesFit) {
+  const TemporaryFolder folder;
+  const Tokens tokens = random_tokens(1, 9);
+  auto [out, state] = fmm_attention_prefill(tokens.until(8), {}, kOptions);
+  const std::string path = (folder.path() / "state.safetensors").string();
+  state.save(path);
+  FmmState loaded = FmmState::load(path), copy = state.clone();
+  FmmOptions other_maps = kOptions, other_kind = kOptions;
+  other_maps.feature_maps = {FeatureMap::kElu, FeatureMap::kEluFlip};
+  other_kind.unit_features = false;
+  for (FmmState* one : {&state, &loaded, &copy}) {
+    EXPECT_THAT([&] { fmm_attention_step(tokens.at(8), *one, {}, other_maps); },
+                ThrowsMessage<c10::ValueError>(
+                    HasSubstr("(elu, tanh1) with unit_features, this call has (elu, elu_flip)")));
+    EXPECT_THAT([&] { fmm_attention_step(tokens.at(8), *one, {}, other_kind); },
+                ThrowsMessage<c10::ValueError>(HasSubstr("unit_features")));
+  }
+}
+
+TEST(FmmDecode, AMistakeInAStepShowsTheShapesOfOneToken) {
+  const Tokens tokens = random_tokens(2, 9);
+  auto [out, state] = fmm_attention_prefill(tokens.until(8), {}, kOptions);
+  AttentionInputs token = tokens.at(8);
+  token.token_mask = torch::ones({3}, torch::kBool);
+  EXPECT_THAT([&] { fmm_attention_step(token, state, {}, kOptions); },
+              ThrowsMessage<c10::ValueError>(HasSubstr("token_mask has shape [3]; allowed is "
+                                                       "[batch] = [2]")));
+  token = tokens.at(8);
+  token.k = torch::ones({2, 2, 6}, at::kDouble);
+  EXPECT_THAT([&] { fmm_attention_step(token, state, {}, kOptions); },
+              ThrowsMessage<c10::ValueError>(HasSubstr("k has shape [2, 2, 6]")));
+}
+
+TEST(FmmDecode, AStateIsNotSavedIntoAFolderThatDoesNotExist) {
+  const TemporaryFolder folder;
+  auto [out, state] = fmm_attention_prefill(random_tokens(1, 8).until(8), {}, kOptions);
+  EXPECT_THAT([&] { state.save((folder.path() / "none" / "state").string()); },
+              ThrowsMessage<c10::ValueError>(HasSubstr("create it first")));
+}
+
 TEST(FmmDecode, AStateWithANegativePositionIsRefused) {
   const Tokens tokens = random_tokens(1, 9);
   auto [out, state] = fmm_attention_prefill(tokens.until(8), {}, kOptions);
