@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <unistd.h>
-
-#include <cstdio>
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace fmmformer::cli {
+
+/// What of `text` a line of `columns` has room for: whole parts, which two spaces keep apart.
+std::string fitted_line(std::string_view text, int64_t columns);
 
 /// One line at the foot of a terminal that is written over and over; nothing in a pipe.
 class LiveLine {
  public:
+  LiveLine();
   bool on_terminal() const { return on_terminal_; }
-  void show(const std::string& text) const {
-    if (on_terminal_) std::fprintf(stderr, "\r\033[K%s", text.c_str());
-  }
+  void show(const std::string& text) const;
   void clear() const { show(""); }
 
  private:
-  bool on_terminal_ = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
+  bool on_terminal_;
+  mutable size_t shown_ = 0;  // letters there now
 };
 
 }  // namespace fmmformer::cli
