@@ -22,6 +22,14 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// How far `name` is from being the candidate, or its beginning: long names are often cut short.
+size_t distance_to(std::string_view name, std::string_view candidate) {
+  const size_t whole = edit_distance(name, candidate);
+  if (name.size() < 4 || candidate.size() <= name.size()) return whole;
+  const size_t beginning = edit_distance(name, candidate.substr(0, name.size()));
+  return beginning <= name.size() / 4 ? std::min(whole, beginning + 1) : whole;
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
@@ -29,7 +37,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   // More than half of the letters wrong is a different word, not a slip.
   size_t best_distance = std::max<size_t>(2, name.size() / 2) + 1;
   for (const std::string& candidate : candidates) {
-    const size_t distance = edit_distance(name, candidate);
+    const size_t distance = distance_to(name, candidate);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

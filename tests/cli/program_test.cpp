@@ -40,7 +40,7 @@ TEST_F(Program, AMistakeExitsWithTwoAndNamesTheRightWord) {
       {"bench attention --dtype int8", "bf16"},
       {"bench attention --lengths 9..1", "9..1"},
       {"bench attention --threads 0", "1"},
-      {"bench attention --case wikitxt_r2_band20", "wikitext_r2_band20"},
+      {"bench attention --case wikitxt_r2", "wikitext_r2_band20"},
       {"bench attention --json /no/such/folder/x.json", "/no/such/folder"},
       {"bench scaling --json /no/such/folder/x.json", "/no/such/folder"},
       {"bench scaling --device tpu", "cuda"},

@@ -62,6 +62,9 @@ TEST(NearestName, PrefersTheSmallestEditDistance) {
   EXPECT_EQ(nearest_name("bandwith", {"bandwidth", "band", "width"}), "bandwidth");
   EXPECT_EQ(nearest_name("", {}), "");
   EXPECT_EQ(nearest_name("elu_flp", {"elu", "elu_flip"}), "elu_flip");
+  EXPECT_EQ(nearest_name("wikitxt_r2", {"copy_512_r3", "wikitext_r2_band20"}),
+            "wikitext_r2_band20");  // cut short, with a slip
+  EXPECT_EQ(nearest_name("something", {"copy_512_r3", "wikitext_r2_band20"}), "");
 }
 
 TEST(JoinNames, SeparatesByCommas) {
