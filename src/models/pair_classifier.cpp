@@ -7,12 +7,6 @@ namespace fmmformer {
 
 using at::Tensor;
 
-PairClassifier::PairClassifier(const ModelConfig& config) : pooling_(config.pooling) {
-  encoder_ = register_module("encoder", std::make_shared<Encoder>(config));
-  head_ = register_module(
-      "head", std::make_shared<ClassifierHead>(4 * config.dim, config.head_hidden, config.classes));
-}
-
 Tensor PairClassifier::forward(const ModelInputs& inputs, const Pass& pass) const {
   TORCH_CHECK_VALUE(
       inputs.other_tokens.defined() && inputs.other_tokens.sizes() == inputs.tokens.sizes(),

@@ -7,29 +7,6 @@ namespace fmmformer {
 
 using at::Tensor;
 
-Tensor pooled(const Tensor& x, const std::optional<Tensor>& token_mask, Pooling pooling) {
-  if (!token_mask) return x.mean(1);
-  // As a product: no masked copy of x is made.
-  const Tensor sum = at::bmm(token_mask->unsqueeze(1).to(x.scalar_type()), x).squeeze(1);
-  if (pooling == Pooling::kPaddedLength) return sum / static_cast<double>(x.size(1));
-  return sum / token_mask->sum(1, /*keepdim=*/true).clamp_min(1);
-}
-
-ClassifierHead::ClassifierHead(int64_t in, int64_t hidden, int64_t classes) {
-  hidden_ = register_module("hidden", std::make_shared<Linear>(in, hidden));
-  output_ = register_module("output", std::make_shared<Linear>(hidden, classes));
-}
-
-Tensor ClassifierHead::forward(const Tensor& x) const {
-  return output_->forward(hidden_->forward(x).relu());
-}
-
-SequenceClassifier::SequenceClassifier(const ModelConfig& config) : pooling_(config.pooling) {
-  encoder_ = register_module("encoder", std::make_shared<Encoder>(config));
-  head_ = register_module(
-      "head", std::make_shared<ClassifierHead>(config.dim, config.head_hidden, config.classes));
-}
-
 Tensor SequenceClassifier::forward(const ModelInputs& inputs, const Pass& pass) const {
   const Tensor x = encoder_->forward(inputs.tokens, inputs.token_mask, pass);
   return head_->forward(pooled(x, inputs.token_mask, pooling_));

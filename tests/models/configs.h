@@ -85,4 +85,13 @@ inline ModelConfig wikitext_model(AttentionConfig attention) {
           .attention = std::move(attention)};
 }
 
+/// The same model in a size for tests.
+inline ModelConfig made_small(ModelConfig config) {
+  config.dim = 32, config.layers = 2, config.heads = 4, config.ffn_dim = 48, config.max_length = 40;
+  return config;
+}
+inline ModelConfig small_copy(AttentionConfig attention) {
+  return made_small(copy_model(std::move(attention)));
+}
+
 }  // namespace fmmformer::testing

@@ -13,17 +13,10 @@ namespace {
 using namespace fmmformer::testing;
 using torch::Tensor;
 
-ModelConfig small_copy(AttentionConfig attention) {
-  ModelConfig config = copy_model(std::move(attention));
-  config.dim = 32, config.layers = 2, config.heads = 4, config.ffn_dim = 48, config.max_length = 40;
-  return config;
-}
-
 ModelConfig small_wikitext(AttentionConfig attention) {
   ModelConfig config = wikitext_model(std::move(attention));
   config.vocabulary = 50, config.cutoffs = {10, 20, 35};
-  config.dim = 32, config.layers = 2, config.heads = 4, config.ffn_dim = 48, config.max_length = 40;
-  return config;
+  return made_small(std::move(config));
 }
 
 AttentionConfig softmax() { return {.kind = AttentionKind::kSoftmax, .causal = true}; }

@@ -14,12 +14,6 @@ namespace {
 using namespace fmmformer::testing;
 using torch::Tensor;
 
-ModelConfig small(AttentionConfig attention) {
-  ModelConfig config = copy_model(std::move(attention));
-  config.dim = 32, config.layers = 2, config.heads = 4, config.ffn_dim = 48, config.max_length = 40;
-  return config;
-}
-
 AttentionConfig band_and_kernels() {
   return copy_attention(10, {FeatureMap::kElu, FeatureMap::kTanh1});
 }
@@ -33,7 +27,7 @@ TEST(Model, IsAFunctionOfSeedInputsAndPass) {
   for (const auto& attention :
        {band_and_kernels(), AttentionConfig{.kind = AttentionKind::kSoftmax, .dropout = 0.1}}) {
     const auto run = [&](uint64_t seed, const Pass& pass) {
-      const auto model = make_model(small(attention), seed);
+      const auto model = make_model(small_copy(attention), seed);
       const Tensor loss = model->losses({.tokens = tokens}, tokens, pass).mean();
       loss.backward();
       std::vector<Tensor> all = {loss};
@@ -50,7 +44,7 @@ TEST(Model, IsAFunctionOfSeedInputsAndPass) {
 
 TEST(Model, RunsInHalfPrecisionWithItsBlendInFp32) {
   const Tensor tokens = torch::randint(11, {2, 33});
-  const auto model = make_model(small(band_and_kernels()), 1);
+  const auto model = make_model(small_copy(band_and_kernels()), 1);
   {
     at::NoGradGuard no_gradients;
     for (const auto& p : model->named_parameters()) {
@@ -76,7 +70,7 @@ TEST(Model, RunsUnderAutocast) {
   const Tensor tokens = torch::randint(11, {2, 33});
   for (const auto& attention :
        {band_and_kernels(), AttentionConfig{.kind = AttentionKind::kSoftmax}}) {
-    const auto model = make_model(small(attention), 1);
+    const auto model = make_model(small_copy(attention), 1);
     const Tensor exact = model->losses({.tokens = tokens}, tokens, training()).detach();
     at::autocast::set_autocast_enabled(at::kCPU, true);
     const Tensor mixed = model->losses({.tokens = tokens}, tokens, training());
@@ -163,16 +157,16 @@ TEST(Model, ContradictionsAreErrorsThatSayWhat) {
     }
     return "";
   };
-  ModelConfig config = small(band_and_kernels());
+  ModelConfig config = small_copy(band_and_kernels());
   config.heads = 5;
   EXPECT_THAT(message(config), ::testing::HasSubstr("multiple of heads"));
-  config = small(band_and_kernels());
+  config = small_copy(band_and_kernels());
   config.output = Output::kAdaptiveSoftmax;
   EXPECT_THAT(message(config), ::testing::HasSubstr("tied to the embedding"));
-  config = small(band_and_kernels());
+  config = small_copy(band_and_kernels());
   config.attention.blend.kernel_initial = std::vector<double>{1};
   EXPECT_THAT(message(config), ::testing::HasSubstr("kernel_initial has 1 numbers"));
-  const auto model = make_model(small(band_and_kernels()), 1);
+  const auto model = make_model(small_copy(band_and_kernels()), 1);
   EXPECT_THROW(model->forward({.tokens = torch::zeros({1, 41}, torch::kLong)}, {}),
                c10::ValueError);
 }
