@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "cli/commands.h"
-#include "cli/run_identity.h"
 #include "report/write_report.h"
 
 namespace fmmformer::cli {
@@ -19,7 +18,7 @@ int run_report(const CommandLine& line) {
   app.footer("Example:\n  fmmformer report runs/* -o report.html");
   if (!read_options(app, line)) return kDone;
 
-  report::PageOptions options{.written = utc_now()};
+  report::PageOptions options;
   if (!title.empty()) options.title = title;
   const int64_t shown =
       report::write_report({paths.begin(), paths.end()}, output, std::move(options));

@@ -3,19 +3,11 @@
 
 #include <torch/version.h>
 
-#include <ctime>
-
 #include "bench/machine.h"
 #include "cli/version.h"
+#include "fmmformer/core/utc_time.h"
 
 namespace fmmformer::cli {
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  return text;
-}
 
 train::RunIdentity run_identity(const c10::Device& device, const std::string& command) {
   const bench::Machine machine = bench::look_at_machine();

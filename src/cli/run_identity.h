@@ -10,7 +10,4 @@ namespace fmmformer::cli {
 /// This machine, this program, now: for the record of a run.
 train::RunIdentity run_identity(const c10::Device& device, const std::string& command);
 
-/// "2026-11-15T18:00:00Z".
-std::string utc_now();
-
 }  // namespace fmmformer::cli

@@ -12,33 +12,16 @@
 #include <string>
 #include <system_error>
 
+#include "fmmformer/core/way_out.h"
+
 namespace fmmformer {
 namespace {
 
-std::string way_out(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-      return "free some space there, or write to another disk";
-    case EFBIG:
-      return "raise the limit on file sizes (ulimit -f), or write to another disk";
-    case EROFS:
-    case EACCES:
-    case EPERM:
-      return "write to a folder that you may write to";
-    case ENOENT:
-    case ENOTDIR:
-      return "create the folder first";
-    case EISDIR:
-      return "give the path of a file, not of a folder";
-    default:
-      return "write to another folder";
-  }
-}
-
 [[noreturn]] void fail(const std::filesystem::path& path, const char* what, int error) {
-  throw std::runtime_error("cannot write '" + path.string() + "' (" + what +
-                           "): " + std::generic_category().message(error) + "; " + way_out(error));
+  throw std::runtime_error(
+      "cannot write '" + path.string() + "' (" + what +
+      "): " + std::generic_category().message(error) +
+      std::string(error == ENOENT ? "; create the folder first" : way_out(error)));
 }
 
 /// A temporary file that does not outlive its scope unless it is renamed to its final name.

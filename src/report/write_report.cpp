@@ -1,26 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/write_report.h"
 
-#include <chrono>
-#include <ctime>
 #include <stdexcept>
 #include <string>
 
 #include "fmmformer/core/atomic_file.h"
+#include "fmmformer/core/utc_time.h"
 
 namespace fmmformer::report {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string utc_now() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[sizeof "2026-11-15T18:40:00Z"];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
 
 void check_output(const fs::path& output) {
   if (output.empty()) throw std::invalid_argument("no output file; give one, report.html");

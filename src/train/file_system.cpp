@@ -13,29 +13,9 @@
 #include <system_error>
 #include <utility>
 
+#include "fmmformer/core/way_out.h"
+
 namespace fmmformer::train {
-namespace {
-
-std::string_view way_out(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-      return "; free some space there, or use another disk";
-    case EFBIG:
-      return "; raise the limit on file sizes (ulimit -f), or use another disk";
-    case EROFS:
-    case EACCES:
-    case EPERM:
-      return "; use a folder that you may write to";
-    case ENOTDIR:
-    case EEXIST:
-      return "; a file is in the way: use another name, or remove it";
-    default:
-      return "";
-  }
-}
-
-}  // namespace
 
 void fail_with_errno(std::string_view action, const std::filesystem::path& path, int error) {
   throw std::runtime_error("cannot " + std::string(action) + " '" + path.string() + "': " +

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "train/optimizer_reference.h"
+#include "train/torch_error.h"
 
 namespace fmmformer::train {
 namespace {
@@ -311,45 +312,39 @@ TEST(Optimizer, AGpuAgreesWithTheCpuAndTakesItsState) {
   }
 }
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
-
 TEST(Optimizer, RefusesAStateThatIsNotItsOwn) {
   const NamedTensors parameters = sample_parameters(at::kFloat);
   Optimizer optimizer(parameters, {});
   const NamedTensors state = optimizer.save_state();
   NamedTensors changed = state;
   changed.pop_back();
-  EXPECT_THAT(error_of([&] { optimizer.load_state(changed); }),
+  EXPECT_THAT(torch_error_of([&] { optimizer.load_state(changed); }),
               AllOf(HasSubstr("lacks"), HasSubstr("scalar.second_moment")));
   changed = state;
   changed[1].second = at::zeros({3});
-  EXPECT_THAT(error_of([&] { optimizer.load_state(changed); }),
+  EXPECT_THAT(torch_error_of([&] { optimizer.load_state(changed); }),
               AllOf(HasSubstr("large.first_moment"), HasSubstr("[3]"), HasSubstr("[17, 13]")));
   changed = state;
   changed.emplace_back("larger.first_moment", at::zeros({2}));
-  EXPECT_THAT(error_of([&] { optimizer.load_state(changed); }),
+  EXPECT_THAT(torch_error_of([&] { optimizer.load_state(changed); }),
               AllOf(HasSubstr("larger.first_moment"), HasSubstr("not wanted")));
 }
 
 TEST(Optimizer, RefusesParametersItCannotAdvance) {
   const Tensor tensor = at::zeros({4, 3});
-  EXPECT_THAT(error_of([&] { Optimizer({{"a", tensor.t()}}, {}); }), HasSubstr("not contiguous"));
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(torch_error_of([&] {
+                Optimizer({{"a", tensor.t()}}, {});
+              }),
+              HasSubstr("not contiguous"));
+  EXPECT_THAT(torch_error_of([&] {
                 Optimizer({{"a", at::zeros({2}, at::kLong)}}, {});
               }),
               HasSubstr("allowed: float64"));
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(torch_error_of([&] {
                 Optimizer({{"a", tensor}, {"a", at::zeros({1})}}, {});
               }),
               HasSubstr("two parameters are called 'a'"));
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(torch_error_of([&] {
                 Optimizer({{"a", tensor}, {"b", tensor}}, {});
               }),
               HasSubstr("'b' is given twice"));

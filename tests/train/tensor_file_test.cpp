@@ -10,6 +10,7 @@
 #include "core/temporary_folder.h"
 #include "train/checkpoint_store.h"
 #include "train/optimizer.h"
+#include "train/torch_error.h"
 
 namespace fmmformer::train {
 namespace {
@@ -17,15 +18,6 @@ namespace {
 using at::Tensor;
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
 
 TEST(TensorFile, TensorsOfEveryTypeComeBackAsTheyWere) {
   const TemporaryFolder folder;
@@ -45,7 +37,7 @@ TEST(TensorFile, TensorsOfEveryTypeComeBackAsTheyWere) {
 }
 
 TEST(TensorFile, ATypeThatIsNotStoredIsNamed) {
-  EXPECT_THAT(error_of([] {
+  EXPECT_THAT(torch_error_of([] {
                 TensorViews({{"odd", at::zeros({1}, at::kComplexFloat)}});
               }),
               AllOf(HasSubstr("'odd'"), HasSubstr("ComplexFloat")));
@@ -54,7 +46,7 @@ TEST(TensorFile, ATypeThatIsNotStoredIsNamed) {
 TEST(TensorFile, ACheckpointOfAnotherModelIsNamedByItsFirstTensor) {
   const NamedTensors model = {{"embed.weight", at::zeros({11, 8})}, {"head.bias", at::zeros({3})}};
   const auto load = [&](const NamedTensors& stored) {
-    return error_of([&] { copy_tensors(stored, model, "checkpoint 'x'"); });
+    return torch_error_of([&] { copy_tensors(stored, model, "checkpoint 'x'"); });
   };
   EXPECT_THAT(load({{"embed.weight", at::ones({11, 16})}, {"head.bias", at::ones({3})}}),
               AllOf(HasSubstr("checkpoint 'x'"), HasSubstr("'embed.weight'"), HasSubstr("[11, 16]"),
