@@ -228,7 +228,8 @@ Record read_members(const JsonNode& root, const fs::path& source) {
 
   record.parameters = root["parameters"].number(kUnknown);
   record.metric = {.name = root["metric"]["name"].text("metric"),
-                   .higher_is_better = root["metric"]["higher_is_better"].flag(true)};
+                   .higher_is_better = root["metric"]["higher_is_better"].flag(true),
+                   .is_share = root["metric"]["is_share"].flag(false)};
   record.train = read_curve(root["curves"]["train"]);
   record.valid = read_curve(root["curves"]["valid"]);
   record.result = read_result(root["result"]);

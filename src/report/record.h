@@ -10,7 +10,8 @@
 //    "0.1.0", "torch": "2.11.0"}, "config": {any tree},
 //
 //   training:
-//    "parameters": 3163787, "metric": {"name": "accuracy", "higher_is_better": true},
+//    "parameters": 3163787,
+//    "metric": {"name": "accuracy", "higher_is_better": true, "is_share": true},   shares show as %
 //    "curves": {"train": [{"step": 10, "loss": 2.4, "metric": 0.1}, ...], "valid": [...]},
 //    "result": {"best_metric": 0.99, "best_step": 900, "test_metric": 0.98, "steps": 1000,
 //               "seconds": 61.5, "tokens_per_second": 9.1e5, "peak_bytes": 123456789},
@@ -61,6 +62,7 @@ using Curve = std::vector<CurvePoint>;
 struct Metric {
   std::string name = "metric";
   bool higher_is_better = true;
+  bool is_share = false;  // from 0 to 1, and shown as a percentage
 };
 
 /// How training ended.

@@ -26,14 +26,15 @@ struct Score {
 /// What is measured beside the loss, and which way is up.
 struct Metric {
   std::string_view name;
-  std::string_view unit;  // "%": what is shown is a hundred times what records hold
+  std::string_view unit;
   bool higher_is_better = true;
   double (Score::*of)() const = nullptr;
 
   bool is_better(double a, double b) const { return higher_is_better ? a > b : a < b; }
   double value(const Score& score) const { return (score.*of)(); }
+  bool is_percentage() const { return unit == "%"; }
   /// A metric as records have it: a share rather than a percentage.
-  double recorded(double shown) const { return unit == "%" ? shown / 100 : shown; }
+  double recorded(double shown) const { return is_percentage() ? shown / 100 : shown; }
 };
 
 inline constexpr Metric kAccuracy = {

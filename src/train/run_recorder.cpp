@@ -51,7 +51,10 @@ Json record_of(const RunDescription& run) {
           {"machine", identity.machine},
           {"versions", identity.versions},
           {"config", Json::parse(to_json(config_value(experiment)))},
-          {"metric", {{"name", metric.name}, {"higher_is_better", metric.higher_is_better}}},
+          {"metric",
+           {{"name", metric.name},
+            {"higher_is_better", metric.higher_is_better},
+            {"is_share", metric.is_percentage()}}},
           {"curves", {{"train", Json::array()}, {"valid", Json::array()}}}};
 }
 

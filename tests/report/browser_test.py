@@ -109,7 +109,7 @@ TEXTS = {
     "seconds(0.01234)": "12.3 ms", "seconds(75)": "75 s", "seconds(185)": "3 min 5 s", "seconds(40000)": "11 h 6 min",
     "seconds(null)": "–", "bytes(3 * 2 ** 20)": "3 MiB", "count(412000)": "412 k", "whole(3163787)": "3,163,787",
     "digits(0.000012345)": "1.23e-5", "times(19.4)": "19×", "times(1234)": "1,234×",
-    "metricText({name: 'accuracy'}, 0.98765)": "98.77%", "metricText({name: 'perplexity'}, 33.7)": "33.70",
+    "metricText({name: 'accuracy', is_share: true}, 0.98765)": "98.77%", "metricText({name: 'perplexity'}, 33.7)": "33.70",
     "spreadText({mean: 418000, deviation: 2900}, count)": "418 ± 2.9 k",
     "spreadText({mean: 2000, deviation: 0}, whole)": "2,000", "spreadText(null, whole)": "–",
     "comparedTime(0.5)": "2× slower", "comparedTime(8)": "8× faster",

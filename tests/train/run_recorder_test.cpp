@@ -56,10 +56,12 @@ TEST_F(Recorder, AMeasurementGoesToLogAndCurveWithPercentagesRecordedAsShares) {
 TEST_F(Recorder, TheRecordSaysWhichWayIsUp) {
   RunDescription run = description();
   EXPECT_TRUE(record_of(run).at("metric").at("higher_is_better"));
+  EXPECT_TRUE(record_of(run).at("metric").at("is_share"));
   run.metric = kPerplexity;
   const Json record = record_of(run);
   EXPECT_EQ(record.at("metric").at("name"), "perplexity");
   EXPECT_FALSE(record.at("metric").at("higher_is_better"));
+  EXPECT_FALSE(record.at("metric").at("is_share"));
 }
 
 TEST_F(Recorder, ANumberThatIsNotFiniteIsNull) {

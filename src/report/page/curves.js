@@ -43,14 +43,14 @@ function valueLimits(value, metric, view, datasets) {
   }
   const values = datasets.flatMap((set) => set.data.map((point) => point.y)).filter(known);
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  const share = value === "metric" && isShare(metric);
+  const share = value === "metric" && metric.is_share;
   return { suggestedMin: low >= 0 && low < high / 2 ? 0 : undefined, suggestedMax: share && high > 0.7 ? 1 : undefined };
 }
 
 function curveConfig(groups, value, view) {
   const { metric } = groups[0];
   const text = value === "loss" ? (number) => digits(number, 4) : (number) => metricText(metric, number);
-  const tick = value === "loss" || !isShare(metric) ? (number) => digits(number, 3)
+  const tick = value === "loss" || !metric.is_share ? (number) => digits(number, 3)
     : (number) => `${Number((100 * number).toFixed(4))}%`;
   const datasets = groups.filter((group) => !view.hidden.has(group.name)).flatMap((group) =>
     (view.parts === "both" ? ["train", "valid"] : [view.parts])

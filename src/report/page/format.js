@@ -43,14 +43,10 @@ function times(value) {
   return known(value) ? `${value >= 100 ? whole(value) : digits(value, 2)}×` : "–";
 }
 
-// Accuracies are fractions in the records and percentages for people.
-function isShare(metric) {
-  return /accuracy|share|rate/i.test(metric.name);
-}
-
 function metricText(metric, value, places = 2) {
   if (!known(value)) return "–";
-  if (isShare(metric)) return `${(100 * value).toFixed(places)}%`;
+  // Shares in the records, percentages for people.
+  if (metric.is_share) return `${(100 * value).toFixed(places)}%`;
   return value.toLocaleString("en", { minimumSignificantDigits: 4, maximumSignificantDigits: 4 });
 }
 
