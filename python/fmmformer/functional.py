@@ -330,8 +330,8 @@ def _tokens_before_heads(
     if k.shape != q.shape or v.shape[:3] != q.shape[:3]:
         name, other = ("k", k) if k.shape != q.shape else ("v", v)
         raise ValueError(
-            f'{function}: {name} has shape {list(other.shape)} but q has {list(q.shape)} (layout="bhnd": [batch, heads, '
-            "length, dim]); q and k must have equal shapes, and v may differ in the last dimension alone"
+            f"{function}: {name} has shape {list(other.shape)} but q has {list(q.shape)}; q and k must have equal "
+            'shapes, and v may differ in the last dimension alone (layout="bhnd": [batch, heads, length, dim])'
         )
     return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 

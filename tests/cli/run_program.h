@@ -45,7 +45,9 @@ class Program : public testing::Test {
     std::ifstream file(folder_ / name);
     return nlohmann::json::parse(file);
   }
-  std::string path(const std::string& name) const { return "'" + (folder_ / name).string() + "'"; }
+  std::string path(const std::string& name) const {
+    return std::string("'").append((folder_ / name).string()).append("'");
+  }
 
   std::filesystem::path folder_;
 };
