@@ -60,16 +60,17 @@ std::vector<std::string> presets_with(const std::string& filter) {
 
 fs::path find_config(const std::string& path_or_preset) {
   if (fs::is_regular_file(path_or_preset)) return path_or_preset;
+  // Before a folder of that name is taken for a mistake: runs are often called like their presets.
+  for (const fs::path& folder : configs_folders()) {
+    const fs::path preset = folder / (path_or_preset + ".toml");
+    if (fs::is_regular_file(preset)) return preset;
+  }
   if (path_or_preset.ends_with(".toml")) {
     throw UsageError("'" + path_or_preset +
                      "': no such file; `fmmformer presets` lists what there is");
   }
   if (fs::is_directory(path_or_preset)) {
     throw UsageError("'" + path_or_preset + "' is a folder; to go on with a run add --resume");
-  }
-  for (const fs::path& folder : configs_folders()) {
-    const fs::path preset = folder / (path_or_preset + ".toml");
-    if (fs::is_regular_file(preset)) return preset;
   }
   throw UsageError("'" + path_or_preset + "' is neither a file nor a preset" +
                    did_you_mean(path_or_preset, preset_names()) +

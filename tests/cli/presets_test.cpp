@@ -60,6 +60,8 @@ TEST_F(Presets, AFilterThatMatchesNothingIsAnsweredWithTheNearestName) {
 TEST_F(Presets, AConfigIsAFileOrAPresetAndAMistakeNamesTheNearest) {
   EXPECT_EQ(find_config("mine/tiny_one"), fs::path("configs/mine/tiny_one.toml"));
   EXPECT_EQ(find_config("configs/mine/tiny_one.toml"), fs::path("configs/mine/tiny_one.toml"));
+  fs::create_directories("mine/tiny_one");  // a run of that name does not hide the preset
+  EXPECT_EQ(find_config("mine/tiny_one"), fs::path("configs/mine/tiny_one.toml"));
   EXPECT_THAT(error_of([] { find_config("mine/tiny_two"); }), HasSubstr("mine/tiny_one"));
   EXPECT_THAT(error_of([] { find_config("gone.toml"); }), HasSubstr("no such file"));
   EXPECT_THAT(error_of([] { find_config("configs"); }), HasSubstr("--resume"));
