@@ -2,12 +2,21 @@
 #include "train/experiment.h"
 
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
 
 namespace fmmformer::train {
 namespace {
 
-// Where the user wrote a key, for errors about parts that do not fit each other.
-std::string where_is(const ConfigValue& root, std::string_view path) {
+void collect_overrides(const ConfigValue& value, std::set<std::string>& found) {
+  if (value.where.starts_with("--set ")) found.insert(value.where);
+  if (!value.is_table()) return;
+  for (const auto& [key, entry] : value.table()) collect_overrides(entry, found);
+}
+
+// Where the user wrote a key, for errors about parts that do not fit each other. Of a table that
+// one override changed it is that override: the rest came from a file that fits.
+std::string place_of(const ConfigValue& root, std::string_view path) {
   const ConfigValue* value = &root;
   std::string where;
   for (size_t begin = 0; value != nullptr && begin <= path.size();) {
@@ -16,7 +25,14 @@ std::string where_is(const ConfigValue& root, std::string_view path) {
     if (value != nullptr && !value->where.empty()) where = value->where;
     begin = end + 1;
   }
-  return (where.empty() ? "" : where + ": ") + std::string(path);
+  std::set<std::string> overrides;
+  if (value != nullptr) collect_overrides(*value, overrides);
+  if (overrides.size() == 1) where = *overrides.begin();
+  return where.empty() ? "" : where + ": ";
+}
+
+std::string where_is(const ConfigValue& root, std::string_view path) {
+  return place_of(root, path) + std::string(path);
 }
 
 bool is_given(const ConfigValue& root, std::string_view table, std::string_view key) {
@@ -58,6 +74,27 @@ void fit_model_to_task(const ConfigValue& root, const tasks::Task& task, ModelCo
   }
 }
 
+void check_model(const ConfigValue& root, const ModelConfig& model) {
+  const AttentionConfig& attention = model.attention;
+  const BlendFields fields{.near = attention.bandwidth > 0,
+                           .kernels = std::ssize(attention.feature_maps)};
+  if (attention.kind == AttentionKind::kFmm && !fields.near && fields.kernels == 0) {
+    throw ConfigError(where_is(root, "model.attention") +
+                      ": bandwidth is 0 and feature_maps is [], so nothing would be attended to; "
+                      "give at least one of the two");
+  }
+  try {
+    if (attention.kind == AttentionKind::kFmm) blend_rule(attention.blend, fields);
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(where_is(root, "model.attention") + "." + error.what());
+  }
+  try {
+    model.width_of_head();
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(place_of(root, "model") + error.what());
+  }
+}
+
 void check_experiment(const ConfigValue& root, const ExperimentConfig& experiment) {
   const TrainConfig& train = experiment.train;
   if (train.batch_size % train.accumulate != 0) {
@@ -75,15 +112,31 @@ void check_experiment(const ConfigValue& root, const ExperimentConfig& experimen
   } catch (const std::invalid_argument& error) {
     throw ConfigError(where_is(root, "schedule") + ": " + error.what());
   }
-  try {
-    const AttentionConfig& attention = experiment.model.attention;
-    if (attention.kind == AttentionKind::kFmm) {
-      blend_rule(attention.blend,
-                 {.near = attention.bandwidth > 0, .kernels = std::ssize(attention.feature_maps)});
-    }
-    experiment.model.width_of_head();
-  } catch (const std::invalid_argument& error) {
-    throw ConfigError(where_is(root, "model") + ": " + error.what());
+  check_model(root, experiment.model);
+}
+
+using Json = nlohmann::ordered_json;
+
+void add_differences(const Json& first, const Json& second, const std::string& path,
+                     std::vector<ConfigDifference>& found) {
+  if (first == second) return;
+  if (!first.is_object() || !second.is_object()) {
+    const auto text = [](const Json& value) {
+      return value.is_discarded() ? std::string("left out") : value.dump();
+    };
+    found.push_back({path, text(first), text(second)});
+    return;
+  }
+  const Json none(Json::value_t::discarded);
+  const auto entry = [&](const Json& table, const std::string& key) -> const Json& {
+    return table.contains(key) ? table.at(key) : none;
+  };
+  std::set<std::string> keys;
+  for (const auto& [key, value] : first.items()) keys.insert(key);
+  for (const auto& [key, value] : second.items()) keys.insert(key);
+  for (const std::string& key : keys) {
+    add_differences(entry(first, key), entry(second, key), path.empty() ? key : path + "." + key,
+                    found);
   }
 }
 
@@ -114,6 +167,20 @@ ExperimentConfig parse_experiment(std::string_view text, std::string_view source
 
 std::string experiment_toml(const ExperimentConfig& experiment) {
   return to_toml(config_value(experiment));
+}
+
+std::vector<ConfigDifference> differences(const ExperimentConfig& first,
+                                          const ExperimentConfig& second) {
+  std::vector<ConfigDifference> found;
+  const auto values = [](const ExperimentConfig& experiment) {
+    Json all = Json::parse(to_json(config_value(experiment)));
+    for (const auto* description : {"format", "name", "about", "reproduces"}) {
+      all.erase(description);
+    }
+    return all;
+  };
+  add_differences(values(first), values(second), "", found);
+  return found;
 }
 
 }  // namespace fmmformer::train

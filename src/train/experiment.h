@@ -99,6 +99,15 @@ ExperimentConfig parse_experiment(std::string_view text, std::string_view source
 /// All fields, resolved: load_experiment gives the same experiment back.
 std::string experiment_toml(const ExperimentConfig& experiment);
 
+struct ConfigDifference {
+  std::string key;            // "model.attention.bandwidth"
+  std::string first, second;  // its values as JSON; "left out" where there is none
+};
+
+/// In what two experiments compute differently: their names and descriptions do not count.
+std::vector<ConfigDifference> differences(const ExperimentConfig& first,
+                                          const ExperimentConfig& second);
+
 }  // namespace fmmformer::train
 
 template <>

@@ -58,6 +58,33 @@ TEST(Experiment, AccumulationMustDivideTheBatch) {
               AllOf(HasSubstr("train.accumulate"), HasSubstr("batch_size")));
 }
 
+TEST(Experiment, AModelThatAttendsToNothingIsRefusedBeforeARunBegins) {
+  EXPECT_THAT(
+      error_of(kSmallConfig, {"model.attention.bandwidth=0", "model.attention.feature_maps=[]"}),
+      HasSubstr("model.attention: bandwidth is 0 and feature_maps is []"));
+}
+
+TEST(Experiment, PartsThatDoNotFitAreNamedOnceAndByTheOverrideThatBrokeThem) {
+  EXPECT_THAT(error_of(kSmallConfig, {"model.heads=3"}),
+              testing::StartsWith("--set model.heads=3: model: dim is "));
+  EXPECT_THAT(error_of(kSmallConfig, {"model.attention.blend.near=tied"}),
+              testing::StartsWith("--set model.attention.blend.near=tied: model.attention.blend: "
+                                  "near is 'tied'"));
+}
+
+TEST(Experiment, DifferencesAreInWhatIsComputed) {
+  EXPECT_TRUE(differences(small_experiment(), small_experiment({"about=x", "name=y"})).empty());
+  const auto found = differences(small_experiment(), small_experiment({
+                                                         "model.attention.near_scale=0.5",
+                                                         "train.seed=9",
+                                                     }));
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].key, "model.attention.near_scale");
+  EXPECT_EQ(found[0].first, "left out");
+  EXPECT_EQ(found[0].second, "0.5");
+  EXPECT_EQ(found[1].key, "train.seed");
+}
+
 TEST(Experiment, AFileOfANewerProgramIsToldApartFromAMistake) {
   EXPECT_THAT(error_of("format = 2\nfuture_key = 1\n"),
               AllOf(HasSubstr("newer fmmformer"), HasSubstr("x.toml:1")));
