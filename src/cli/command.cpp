@@ -99,7 +99,8 @@ int dispatch(const CommandTable& table, const CommandLine& line) {
   for (const Command& command : table.commands) {
     if (command.name == wanted) {
       return run_named(command, {line.command + " " + wanted,
-                                 {line.arguments.begin() + 1, line.arguments.end()}});
+                                 {line.arguments.begin() + 1, line.arguments.end()},
+                                 line.program});
     }
     names.emplace_back(command.name);
   }

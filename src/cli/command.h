@@ -41,6 +41,7 @@ class CommandError : public std::runtime_error {
 struct CommandLine {
   std::string command;  // "fmmformer bench attention": what help and errors begin with
   std::vector<std::string> arguments;  // what follows it
+  std::string program = "fmmformer";   // as it was started: in commands that are to be typed next
 
   /// As it was typed: for records.
   std::string text() const;

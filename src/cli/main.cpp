@@ -45,5 +45,5 @@ int run_and_report(const CommandLine& line) {
 }  // namespace fmmformer::cli
 
 int main(int argc, char** argv) {
-  return fmmformer::cli::run_and_report({"fmmformer", {argv + 1, argv + argc}});
+  return fmmformer::cli::run_and_report({"fmmformer", {argv + 1, argv + argc}, argv[0]});
 }

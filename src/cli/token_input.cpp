@@ -100,6 +100,9 @@ std::vector<TokenInput> read_tensors(const std::filesystem::path& path) {
 
 std::vector<TokenInput> read_token_input(const std::filesystem::path& path) {
   if (path == "-") return read_json_lines(std::cin, "standard input");
+  if (std::filesystem::is_directory(path)) {
+    throw std::invalid_argument("'" + path.string() + "' is a folder; give a file of tokens");
+  }
   if (path.extension() == ".safetensors") return read_tensors(path);
   std::ifstream stream(path);
   if (!stream) throw std::invalid_argument("'" + path.string() + "' cannot be read");

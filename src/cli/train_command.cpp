@@ -62,11 +62,13 @@ train::RunOutcome train_or_resume(const TrainOptions& options,
   const std::filesystem::path folder = options.out.empty()
                                            ? std::filesystem::path("runs") / experiment.name
                                            : std::filesystem::path(options.out);
-  return options.resume ? train::resume_run(folder, options.overrides, settings, listener)
-                        : train::start_run(experiment, folder, settings, listener);
+  if (!options.resume) return train::start_run(experiment, folder, settings, listener);
+  train::check_run_is_of(experiment, folder);
+  return train::resume_run(folder, options.overrides, settings, listener);
 }
 
-int exit_code_of(const train::RunOutcome& outcome, const CommandLine& line) {
+int exit_code_of(const train::RunOutcome& outcome, const DeviceOptions& device,
+                 const CommandLine& line) {
   switch (outcome.status) {
     case train::RunStatus::kRunning:  // no outcome says so
     case train::RunStatus::kFinished:
@@ -75,9 +77,9 @@ int exit_code_of(const train::RunOutcome& outcome, const CommandLine& line) {
       throw std::runtime_error(outcome.message);
     case train::RunStatus::kInterrupted:
       std::fprintf(stderr,
-                   "%s: stopped after step %ld and saved; go on with\n  fmmformer train %s "
-                   "--resume\n",
-                   line.command.c_str(), outcome.step, outcome.folder.c_str());
+                   "%s: stopped after step %ld and saved; go on with\n  %s train %s --resume%s\n",
+                   line.command.c_str(), outcome.step, line.program.c_str(), outcome.folder.c_str(),
+                   device.device == "cpu" ? "" : (" --device " + device.device).c_str());
       return kStoppedBySignal + outcome.signal;
   }
   return kDone;
@@ -103,7 +105,7 @@ int run_train(const CommandLine& line) {
   try {
     const train::RunOutcome outcome = train_or_resume(options, settings, *listener);
     listener.reset();  // its live line goes before the last word
-    return exit_code_of(outcome, line);
+    return exit_code_of(outcome, options.device, line);
   } catch (const std::exception& error) {
     // Whoever reads the events waits for the last one.
     if (listener)

@@ -61,6 +61,10 @@ ScheduledUpdate scheduled_update(const ScheduleConfig& config, int64_t update, i
   return {config.learning_rate, config.beta1};
 }
 
+bool spans_the_run(ScheduleKind kind) {
+  return kind == ScheduleKind::kOneCycle || kind == ScheduleKind::kCosine;
+}
+
 void check_schedule(const ScheduleConfig& config, int64_t updates) {
   const bool warms_up =
       config.kind == ScheduleKind::kOneCycle || config.kind == ScheduleKind::kCosine;

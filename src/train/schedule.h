@@ -67,6 +67,9 @@ struct ScheduledUpdate {
 /// After the last update one_cycle and cosine stay where they ended.
 ScheduledUpdate scheduled_update(const ScheduleConfig& config, int64_t update, int64_t updates);
 
+/// Whether the rates depend on T.
+bool spans_the_run(ScheduleKind kind);
+
 /// Throws std::invalid_argument, naming both numbers, for a warm-up longer than the run.
 void check_schedule(const ScheduleConfig& config, int64_t updates);
 

@@ -37,4 +37,8 @@ RunOutcome resume_run(const std::filesystem::path& folder,
                       const std::vector<std::string>& overrides, const TrainerOptions& options,
                       TrainListener& listener);
 
+/// Throws ConfigError, naming the first key that differs, when `folder` holds a run of another
+/// experiment than `asked`. What resume_run()'s overrides may change does not count, nor do names.
+void check_run_is_of(const ExperimentConfig& asked, const std::filesystem::path& folder);
+
 }  // namespace fmmformer::train

@@ -254,7 +254,7 @@ RunOutcome TrainingSession::outcome(RunStatus status) const {
           .metric = metric_,
           .best_metric = state_.best_metric.value_or(std::nan("")),
           .best_step = state_.best_step,
-          .seconds = seconds_spent()};
+          .seconds = nothing_left_ ? seconds_before_ : seconds_spent()};
 }
 
 bool TrainingSession::take_best_weights() {

@@ -179,6 +179,8 @@ TEST_F(TrainingProgram, MistakesExitWithTwoAndSayWhatIsRight) {
       {"train " + path("small.toml") + " --quiet --json", "--quiet"},
       {"train " + path("small.toml") + " --device gpu", "cuda"},
       {"train " + path("run") + " --resume --set model.dim=32", "--init-from"},
+      {"train demo/fmm --resume --out " + path("run"), "another config"},
+      {"predict " + path("run") + " " + path("run"), "is a folder"},
       {"eval --run " + path("nothing"), "no run folder"},
       {"eval", "name one run folder"},
       {"eval " + path("run") + " --step -3", "0 or more"},
@@ -211,7 +213,7 @@ pid_t start_program(std::vector<std::string> arguments, const fs::path& output) 
   const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   dup2(file, STDOUT_FILENO), dup2(file, STDERR_FILENO);
   signal(SIGINT, SIG_DFL);
-  std::vector<char*> pointers = {const_cast<char*>("fmmformer")};
+  std::vector<char*> pointers = {const_cast<char*>(FMMFORMER_PROGRAM_PATH)};
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   execv(FMMFORMER_PROGRAM_PATH, pointers.data());
@@ -237,7 +239,10 @@ TEST_F(TrainingProgram, CtrlCSavesSaysHowToGoOnAndIsNoSuccessToAScript) {
   ASSERT_TRUE(wait_until([&] { return waitpid(child, &status, WNOHANG) == child; }));
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 130);
-  EXPECT_THAT(text_of("output.txt"), AllOf(HasSubstr("saved"), HasSubstr("--resume")));
+  // What it says can be typed as it stands, whether or not the program is in the PATH.
+  EXPECT_THAT(text_of("output.txt"),
+              AllOf(HasSubstr("saved"),
+                    HasSubstr("  " FMMFORMER_PROGRAM_PATH " train " + run.string() + " --resume")));
 }
 
 TEST_F(TrainingProgram, ARunKilledAtAnyMomentGoesOnAndEndsWithTheSameMetrics) {

@@ -220,6 +220,33 @@ TEST_F(Trainer, ResumingKeepsTheConfig) {
   }
 }
 
+TEST_F(Trainer, AnOverrideThatChangesNothingIsNoObstacle) {
+  train("a", {"train.steps=10", "train.batch_size=2"});
+  Watcher watcher;
+  EXPECT_EQ(resume_run(run("a"), {"train.batch_size=2", "train.steps=11"}, {}, watcher).step, 11);
+  EXPECT_THAT(watcher.notes, testing::IsEmpty());
+}
+
+TEST_F(Trainer, ARunOfAnotherConfigIsToldApart) {
+  train("a", {"train.steps=10"});
+  EXPECT_NO_THROW(check_run_is_of(small_experiment({"train.steps=99"}), run("a")));
+  EXPECT_NO_THROW(check_run_is_of(small_experiment(), run("nothing")));
+  try {
+    check_run_is_of(small_experiment({"model.attention.bandwidth=7"}), run("a"));
+    FAIL() << "was taken for a run of another band";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("model.attention.bandwidth is 3 there and 7"), HasSubstr("--out")));
+  }
+}
+
+TEST_F(Trainer, AScheduleThatIsStretchedIsNoted) {
+  train("a", {"train.steps=4", "schedule.kind=cosine"});
+  Watcher watcher;
+  resume_run(run("a"), {"train.steps=6"}, {}, watcher);
+  EXPECT_THAT(watcher.notes, testing::ElementsAre(HasSubstr("cosine schedule spans the run")));
+}
+
 TEST_F(Trainer, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
   train("straight");
   train("cut", {"train.steps=20"});
