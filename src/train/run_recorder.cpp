@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/run_recorder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "fmmformer/core/random.h"
@@ -30,6 +31,22 @@ std::string group_of(ExperimentConfig experiment, const RunIdentity& identity) {
   return group + " #" + std::to_string(name_hash(experiment_toml(experiment)) % 1000);
 }
 
+// What was overridden when the run began and whenever it went on; of a key the latest.
+std::vector<std::string> joined_overrides(std::vector<std::string> before,
+                                          const std::vector<std::string>& now) {
+  for (const std::string& assignment : now) {
+    const std::string key = assignment.substr(0, assignment.find('=') + 1);
+    const auto same =
+        std::ranges::find_if(before, [&](const std::string& old) { return old.starts_with(key); });
+    if (same == before.end()) {
+      before.push_back(assignment);
+    } else {
+      *same = assignment;
+    }
+  }
+  return before;
+}
+
 Json record_of(const RunDescription& run) {
   const auto& [experiment, metric, identity] = run;
   const std::string task(enum_name(experiment.task.name));
@@ -38,6 +55,7 @@ Json record_of(const RunDescription& run) {
           {"kind", "training"},
           {"name", experiment.name},
           {"group", group_of(experiment, identity)},
+          {"overrides", identity.overrides},
           {"seed", experiment.train.seed},
           {"task", task + " " + std::to_string(experiment.model.max_length)},
           {"attention", attention_text(experiment.model.attention)},
@@ -69,12 +87,7 @@ RunRecorder::RunRecorder(const RunFolder& folder, const RunDescription& run,
       log_(folder.metrics(), resume_step),
       events_(folder.events(), resume_step),
       record_(record_of(run)) {
-  if (resume_step) {  // how the run was begun, not how it is gone on with
-    const Json before = folder.read_record();
-    for (const auto* member : {"group", "created", "command"}) {
-      if (before.contains(member)) record_[member] = before[member];
-    }
-  }
+  if (resume_step) keep_beginning(run);
   for (const Json& line : read_run_log(folder.metrics())) {
     const auto number = [&](std::string_view key) {
       const auto found = line.find(key);
@@ -85,6 +98,18 @@ RunRecorder::RunRecorder(const RunFolder& folder, const RunDescription& run,
                   .loss = number("loss"),
                   .metric = number(metric_.name)});
   }
+}
+
+void RunRecorder::keep_beginning(const RunDescription& run) {
+  const Json before = folder_.read_record();
+  for (const auto* member : {"created", "command"}) {
+    if (before.contains(member)) record_[member] = before[member];
+  }
+  RunIdentity whole = run.identity;
+  whole.overrides =
+      joined_overrides(before.value("overrides", std::vector<std::string>()), whole.overrides);
+  record_["overrides"] = whole.overrides;
+  record_["group"] = group_of(run.experiment, whole);
 }
 
 void RunRecorder::add_to_curve(const MetricReport& report) {

@@ -50,6 +50,7 @@ class RunRecorder {
   void write(RunStatus status, std::string_view message = "");
 
  private:
+  void keep_beginning(const RunDescription& run);  // how it was begun, not how it is gone on with
   void add_to_curve(const MetricReport& report);
 
   const RunFolder& folder_;

@@ -105,6 +105,18 @@ TEST_F(Recorder, RunsThatDifferInTheirSeedAloneAreOneGroup) {
   EXPECT_THAT(group({"train.steps=7"}), testing::StartsWith("small train.steps=7"));
 }
 
+TEST_F(Recorder, ARunMadeLongerIsCalledByTheStepsItHasNow) {
+  RunRecorder(held_, description({"train.log_every=3", "train.steps=7"}))
+      .write(RunStatus::kFinished);
+  const RunDescription longer = description({"train.log_every=3", "train.steps=9"});
+  RunDescription later = longer;
+  later.identity.overrides = {"train.steps=9"};
+  RunRecorder(held_, later, /*resume_step=*/7).write(RunStatus::kRunning);
+  const auto group = held_.read_record().at("group").get<std::string>();
+  EXPECT_THAT(group, testing::StartsWith("small train.log_every=3 train.steps=9 #"));
+  EXPECT_EQ(group, record_of(longer).at("group"));  // as if it had been that long from the start
+}
+
 TEST_F(Recorder, AttentionIsNamedByWhatItHas) {
   const auto attention = [&](const std::vector<std::string>& overrides) {
     return record_of(description(overrides)).at("attention").get<std::string>();
