@@ -70,7 +70,13 @@ fs::path find_config(const std::string& path_or_preset) {
                      "': no such file; `fmmformer presets` lists what there is");
   }
   if (fs::is_directory(path_or_preset)) {
-    throw UsageError("'" + path_or_preset + "' is a folder; to go on with a run add --resume");
+    const fs::path config = fs::path(path_or_preset) / "config.toml";
+    throw UsageError("'" + path_or_preset + "' is a folder" +
+                     (fs::exists(config) ? "; `fmmformer train " + path_or_preset +
+                                               " --resume` goes on with its run, and " +
+                                               config.string() + " is its config"
+                                         : " without a run; give a TOML file or a preset's name "
+                                           "(`fmmformer presets` lists them)"));
   }
   throw UsageError("'" + path_or_preset + "' is neither a file nor a preset" +
                    did_you_mean(path_or_preset, preset_names()) +

@@ -64,7 +64,10 @@ TEST_F(Presets, AConfigIsAFileOrAPresetAndAMistakeNamesTheNearest) {
   EXPECT_EQ(find_config("mine/tiny_one"), fs::path("configs/mine/tiny_one.toml"));
   EXPECT_THAT(error_of([] { find_config("mine/tiny_two"); }), HasSubstr("mine/tiny_one"));
   EXPECT_THAT(error_of([] { find_config("gone.toml"); }), HasSubstr("no such file"));
-  EXPECT_THAT(error_of([] { find_config("configs"); }), HasSubstr("--resume"));
+  EXPECT_THAT(error_of([] { find_config("configs"); }), HasSubstr("without a run"));
+  std::ofstream("mine/config.toml") << "name = \"x\"\n";
+  EXPECT_THAT(error_of([] { find_config("mine"); }),
+              AllOf(HasSubstr("train mine --resume"), HasSubstr("mine/config.toml")));
 }
 
 }  // namespace
