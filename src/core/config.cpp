@@ -189,7 +189,10 @@ ConfigValue parse_toml(std::string_view text, std::string_view source) {
 ConfigValue read_toml_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
-  if (!file || !(text << file.rdbuf())) {
+  // Asked for its first byte before, because inserting none counts as a failure: an empty file is
+  // a config of defaults.
+  if (file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
+  if (!file.is_open() || file.bad() || !text) {
     throw ConfigError(path.string() + ": cannot be read; is it a config file (TOML)?");
   }
   return parse_toml(text.str(), path.string());

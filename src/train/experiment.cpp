@@ -18,7 +18,7 @@ void collect_overrides(const ConfigValue& value, std::set<std::string>& found) {
 // one override changed it is that override: the rest came from a file that fits.
 std::string place_of(const ConfigValue& root, std::string_view path) {
   const ConfigValue* value = &root;
-  std::string where;
+  std::string where = root.where;
   for (size_t begin = 0; value != nullptr && begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
     value = value->is_table() ? value->find(path.substr(begin, end - begin)) : nullptr;

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "temporary_folder.h"
+
 namespace fmmformer {
 
 enum class Colour { kRed, kGreen };
@@ -110,6 +114,14 @@ TEST(Config, AnErrorInAnOverrideShowsTheOverrideAndNoLine) {
               testing::StartsWith("--set inner={steps=0}: inner.steps is 0"));
   EXPECT_THAT(error_of("", {"numbers=[1, 'x']"}),
               testing::StartsWith("--set numbers=[1, 'x']: numbers[1] is"));
+}
+
+TEST(Config, AnEmptyFileIsAllDefaultsAndAFolderIsNoFile) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "empty.toml").close();
+  EXPECT_TRUE(read_toml_file(folder.path() / "empty.toml").table().empty());
+  EXPECT_THROW(read_toml_file(folder.path()), ConfigError);
+  EXPECT_THROW(read_toml_file(folder.path() / "missing.toml"), ConfigError);
 }
 
 TEST(Config, WhatIsWrittenReadsBackUnchanged) {

@@ -51,6 +51,7 @@ TEST(Experiment, AModelTooSmallForItsTaskIsRefused) {
 TEST(Experiment, AModelOfTokensMustBeCausal) {
   EXPECT_THAT(error_of("[model.attention]\ncausal = false\n"),
               AllOf(HasSubstr("x.toml:2"), HasSubstr("causal")));
+  EXPECT_THAT(error_of(""), testing::StartsWith("x.toml: model.attention.causal is false"));
 }
 
 TEST(Experiment, AccumulationMustDivideTheBatch) {
