@@ -119,7 +119,8 @@ int run_demo(const CommandLine& line) {
       "and writes one\nHTML page about it. A few minutes on two cores.");
   app.add_option("--out", options.out, "folder for the runs and the page (default: runs/demo)")
       ->type_name("FOLDER");
-  app.add_option("--seed", options.seed, "of all three models (default 1)")->type_name("N");
+  require_at_least(
+      app.add_option("--seed", options.seed, "of all three models (default 1)")->type_name("N"), 0);
   require_at_least(
       app.add_option("--steps", options.steps, "instead of the configs' number")->type_name("N"),
       1);

@@ -77,7 +77,7 @@ std::string load_weights(const fs::path& from, Model& model) {
     tensors = tensors_of(read_safetensors(from));
   }
   copy_tensors(in_types_of(std::move(tensors), parameters), parameters,
-               "the weights of '" + from.string() + "'");
+               "the model of '" + from.string() + "'");
   return chosen.note;
 }
 

@@ -190,6 +190,7 @@ TEST_F(TrainingProgram, MistakesExitWithTwoAndSayWhatIsRight) {
       {"predict " + path("run"), "an input"},
       {"predict " + path("run") + " " + path("letters.jsonl") + " -o /no/such/x", "/no/such"},
       {"demo --steps -5", "1 or more"},
+      {"demo --seed -1", "--seed: got '-1'"},
       {"presets softmx", "did you mean softmax?"},
       {"predict --run " + path("run") + " " + path("letters.jsonl"), "letters.jsonl:1"},
       {"predict --run " + path("run") + " " + path("large.jsonl"), "large.jsonl:2"},
