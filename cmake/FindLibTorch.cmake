@@ -65,3 +65,12 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
     -Wl,--no-as-needed -lstdc++ ${LibTorch_torch_LIBRARY} -Wl,--as-needed
     ${LibTorch_torch_cpu_LIBRARY} ${LibTorch_c10_LIBRARY})
 endif()
+
+# The GPU half, where this torch has one and CUDA's own headers are there: LibTorch::Cuda.
+find_library(LibTorch_c10_cuda_LIBRARY c10_cuda HINTS ${_places} PATH_SUFFIXES lib NO_CMAKE_SYSTEM_PATH)
+if(LibTorch_FOUND AND LibTorch_c10_cuda_LIBRARY AND CMAKE_CUDA_COMPILER AND NOT TARGET LibTorch::Cuda)
+  find_package(CUDAToolkit REQUIRED)
+  add_library(LibTorch::Cuda INTERFACE IMPORTED)
+  # The runtime statically: torch brings a shared one of its own, in a place that only torch knows.
+  target_link_libraries(LibTorch::Cuda INTERFACE LibTorch::LibTorch ${LibTorch_c10_cuda_LIBRARY} CUDA::cudart_static)
+endif()

@@ -11,8 +11,7 @@
 #include "attention/feature_map.h"
 #include "attention/fmm/cpu/parallel.h"
 #include "attention/fmm/fmm_schema.h"
-#include "attention/problem.h"
-#include "fmmformer/attention/fmm_decode.h"
+#include "attention/fmm/fmm_step.h"
 
 namespace fmmformer {
 namespace {
@@ -104,48 +103,15 @@ void add_far(const Problem& problem, FeatureMap map, Real* sums, Real* key_sums,
   for (int64_t e = 0; e < value_dim; ++e) out[e] += weight[e] * factor * numerator[e];
 }
 
-void check_state(const Problem& problem, const Tensor& q, const FmmState& state) {
-  const int64_t left = problem.options.window ? problem.options.window->left : 0;
-  const at::ScalarType sums = accumulation_type(q.scalar_type());
-  const std::vector<std::pair<
-      const char*, std::pair<const Tensor*, std::pair<std::vector<int64_t>, at::ScalarType>>>>
-      wanted = {
-          {"keys",
-           {&state.keys,
-            {{problem.batch, left, problem.heads, problem.head_dim}, q.scalar_type()}}},
-          {"values",
-           {&state.values,
-            {{problem.batch, left, problem.heads, problem.value_dim}, q.scalar_type()}}},
-          {"live", {&state.live, {{problem.batch, left}, at::kBool}}},
-          {"far_sums",
-           {&state.far_sums,
-            {{problem.batch, problem.heads, problem.feature_maps(), problem.head_dim,
-              problem.value_dim},
-             sums}}},
-          {"far_key_sums",
-           {&state.far_key_sums,
-            {{problem.batch, problem.heads, problem.feature_maps(), problem.head_dim}, sums}}},
-          {"position", {&state.position, {{1}, at::kLong}}}};
-  for (const auto& [name, entry] : wanted) {
-    const Tensor& tensor = *entry.first;
-    const auto& [shape, type] = entry.second;
-    TORCH_CHECK_VALUE(tensor.sizes() == at::IntArrayRef(shape) && tensor.scalar_type() == type,
-                      "fmm_attention_step: the state's ", name, " has shape ", tensor.sizes(),
-                      " and type ", tensor.scalar_type(), "; this call needs ",
-                      at::IntArrayRef(shape), " and ", type,
-                      "; give the state that prefill made with the same options and types");
-    TORCH_CHECK_VALUE(tensor.is_contiguous() && tensor.device() == q.device(),
-                      "fmm_attention_step: the state's ", name, " must be contiguous and on ",
-                      q.device(), "; use state.to() or clone()");
-  }
-}
-
 template <typename Scalar, typename Real>
-void step(const Problem& problem, const AttentionInputs& token, FmmState& state,
-          const BlendWeights& weights, Tensor& out) {
+void step(StepCall& call, Tensor& out) {
+  const Problem& problem = call.problem;
+  const AttentionInputs& token = call.token;
+  const BlendWeights& weights = call.weights;
+  FmmState& state = call.state;
   const FmmOptions& options = problem.options;
   const int64_t heads = problem.heads, dim = problem.head_dim, value_dim = problem.value_dim;
-  const int64_t left = options.window ? options.window->left : 0;
+  const int64_t left = call.left();
   const int64_t maps = problem.feature_maps(), position = state.position.item<int64_t>();
   TORCH_CHECK_VALUE(position >= 0 && position < std::numeric_limits<int64_t>::max(),
                     "fmm_attention_step: the state's position is ", position,
@@ -203,41 +169,23 @@ Tensor step_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
                 const OptionalTensor& token_mask, const Tensor& keys, const Tensor& values,
                 const Tensor& live, const Tensor& far_sums, const Tensor& far_key_sums,
                 const Tensor& position, at::IntArrayRef codes, at::ArrayRef<double> scales) {
-  TORCH_CHECK_VALUE(q.dim() == 3 && k.dim() == 3 && v.dim() == 3,
-                    "fmm_attention_step: q, k, v have ", q.dim(), ", ", k.dim(), ", ", v.dim(),
-                    " dimensions; allowed is 3, [batch, heads, dim]: one token");
-  TORCH_CHECK_VALUE(!token_mask || (token_mask->dim() == 1),
-                    "fmm_attention_step: token_mask has shape ", token_mask->sizes(),
-                    "; allowed is [batch]");
-  const auto as_sequence = [](const Tensor& x) { return x.unsqueeze(1); };
-  FmmOptions options = unpack_options(codes, scales);
-  options.near_dropout = 0.0;
-  const int64_t left = options.window ? options.window->left : 0;
-  const AttentionInputs token{.q = q, .k = k, .v = v, .token_mask = token_mask};
-  const AttentionInputs sequence{
-      .q = as_sequence(q),
-      .k = as_sequence(k),
-      .v = as_sequence(v),
-      .token_mask = token_mask ? OptionalTensor(as_sequence(*token_mask)) : std::nullopt};
-  const BlendWeights weights{near_weight, far_weight};
-  Problem problem = checked_problem("fmm_attention_step", sequence, weights, options);
-  if (options.window)
-    problem.options.window->left = left;  // not cut to this length of 1: the state holds the past
-  FmmState state{keys, values, live, far_sums, far_key_sums, position};
-  check_state(problem, q, state);
-  Tensor out = at::empty({problem.batch, problem.heads, problem.value_dim}, q.options());
+  StepCall call = checked_step(
+      {.q = q, .k = k, .v = v, .token_mask = token_mask}, {near_weight, far_weight},
+      {keys, values, live, far_sums, far_key_sums, position}, unpack_options(codes, scales));
+  Tensor out =
+      at::empty({call.problem.batch, call.problem.heads, call.problem.value_dim}, q.options());
   switch (q.scalar_type()) {
     case at::kDouble:
-      step<double, double>(problem, token, state, weights, out);
+      step<double, double>(call, out);
       break;
     case at::kFloat:
-      step<float, float>(problem, token, state, weights, out);
+      step<float, float>(call, out);
       break;
     case at::kBFloat16:
-      step<at::BFloat16, float>(problem, token, state, weights, out);
+      step<at::BFloat16, float>(call, out);
       break;
     default:
-      step<at::Half, float>(problem, token, state, weights, out);
+      step<at::Half, float>(call, out);
       break;
   }
   return out;

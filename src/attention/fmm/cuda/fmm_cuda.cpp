@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA backend: tensors to sweeps, and how the work is cut into segments and passes.
+//
+// Everything runs on the current stream and device, allocates from torch's allocator alone and
+// never waits for the GPU, so that a CUDA graph can hold it. How the work is cut depends on the
+// shape alone: the sums are the same bits on every run.
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/fmm/cuda/tensor_views.h"
+#include "attention/fmm/fmm_schema.h"
+#include "attention/philox.h"
+#include "attention/problem.h"
+
+namespace fmmformer {
+namespace {
+
+using at::Tensor;
+using cuda::PassLimits, cuda::Scan, cuda::States, cuda::StateSource, cuda::SweepArgs;
+using OptionalTensor = std::optional<Tensor>;
+using Tensors5 = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+constexpr int64_t kBlocksWanted = 528;  // four for each multiprocessor of an H100
+constexpr int64_t kShortestSegment =
+    4;  // chunks; below, the passes that join segments are no longer small
+constexpr int64_t kSegmentsToSum = 8;  // a sweep adds up so many states by itself; more get a scan
+constexpr int64_t kLongestHalo = 32;   // rows
+constexpr int64_t kLongest = int64_t{1} << 30;  // the kernels count tokens in 32 bits
+
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+/// Channels [first, ...) of a tensor.
+cuda::View view_of(const Tensor& tensor, int64_t first = 0) {
+  const int64_t size = tensor.element_size();
+  char* data = static_cast<char*>(tensor.data_ptr()) + first * size;
+  bool aligned = reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  for (int d = 0; d < 3; ++d) aligned &= tensor.stride(d) * size % 16 == 0;
+  return {data, tensor.stride(0), tensor.stride(1), tensor.stride(2), aligned};
+}
+
+/// The weight's own shape as [maps, heads, channels], for its gradient.
+cuda::WeightGradient gradient_view(const OptionalTensor& weight, const Tensor& gradient) {
+  if (!weight || gradient.numel() == 0) return {};
+  const auto size = [&](int64_t from_the_end) {
+    return weight->dim() >= from_the_end ? weight->size(-from_the_end) : 1;
+  };
+  return {gradient.data_ptr(), cuda::weight_type(gradient.scalar_type()), size(3), size(2),
+          size(1)};
+}
+
+/// Signed feature maps can make a row sum nearly vanish, and whatever their rounding leaves is then
+/// divided by it.
+bool needs_precision(const Problem& problem, cuda::Element element) {
+  const FmmOptions& options = problem.options;
+  const bool divides = options.normaliser == Normaliser::kRowSum || options.unit_features;
+  return element != cuda::Element::kBFloat16 ||
+         (divides &&
+          std::any_of(options.feature_maps.begin(), options.feature_maps.end(), is_signed));
+}
+
+/// One pass over the sequence: a block of v's channels, some feature maps, perhaps the near field.
+struct Pass {
+  int64_t first_channel, channels;
+  int first_map, maps;
+  bool near;
+  bool first_of_block, last_of_block;  // among the passes over the same channels
+  bool first, last;
+};
+
+class Call {
+ public:
+  Call(const Problem& problem, const AttentionInputs& inputs, const BlendWeights& weights)
+      : problem_(problem),
+        inputs_(inputs),
+        weights_(weights),
+        guard_(inputs.q.device()),
+        stream_(c10::cuda::getCurrentCUDAStream()),
+        element_(cuda::element_of("fmm_attention", inputs.q.scalar_type())),
+        precise_(needs_precision(problem, element_)),
+        limits_(cuda::pass_limits(precise_, static_cast<int>(problem.head_dim),
+                                  static_cast<int>(problem.value_dim))),
+        floats_(inputs.q.options().dtype(at::kFloat)) {
+    if (inputs.token_mask) mask_ = inputs.token_mask->contiguous();
+    cut();
+    plan_passes();
+  }
+
+  Tensors5 forward(bool keep_state);
+  Tensors5 backward(const Tensor& grad_out, const ForwardResult& saved);
+
+ private:
+  // Two-sided far fields need sums over all segments, causal ones over those before.
+  bool shares_states() const {
+    return problem_.feature_maps() > 0 && (!problem_.options.causal || segments_ > 1);
+  }
+
+  void cut() {
+    const int64_t pairs = std::max<int64_t>(problem_.batch * problem_.heads, 1),
+                  length = problem_.length;
+    const int64_t most = std::max<int64_t>(length / (kShortestSegment * limits_.chunk), 1);
+    const int64_t wanted = std::clamp<int64_t>(kBlocksWanted / pairs, 1, most);
+    segment_length_ = round_up((length + wanted - 1) / wanted, limits_.chunk);
+    segments_ = (length + segment_length_ - 1) / segment_length_;
+    TORCH_CHECK_VALUE(length <= kLongest, "fmm_attention: the length is ", length,
+                      "; allowed on a GPU are up to ", kLongest);
+    TORCH_CHECK_VALUE(pairs * segments_ <= std::numeric_limits<int>::max(),
+                      "fmm_attention: ", pairs,
+                      " heads in all are more than one launch can hold; split the batch");
+  }
+
+  void plan_passes() {
+    const int64_t maps = problem_.feature_maps();
+    const bool near = problem_.options.window.has_value();
+    const bool near_alone = near && maps > 0 && stages_tiles();
+    for (int64_t channel = 0; channel < problem_.value_dim; channel += limits_.value_dim) {
+      const int64_t channels = std::min<int64_t>(limits_.value_dim, problem_.value_dim - channel);
+      const size_t before = passes_.size();
+      if (near_alone || maps == 0) passes_.push_back({channel, channels, 0, 0, near});
+      for (int64_t map = 0; map < maps; map += limits_.maps) {
+        passes_.push_back({channel, channels, static_cast<int>(map),
+                           static_cast<int>(std::min<int64_t>(limits_.maps, maps - map)),
+                           near && !near_alone && map == 0});
+      }
+      passes_[before].first_of_block = passes_.back().last_of_block = true;
+    }
+    passes_.front().first = passes_.back().last = true;
+  }
+
+  bool stages_tiles() const {
+    const auto& window = problem_.options.window;
+    return window && std::max(window->left, window->right) > kLongestHalo;
+  }
+
+  SweepArgs args_of(const Pass& pass, bool keys_are_rows) const {
+    const FmmOptions& options = problem_.options;
+    SweepArgs args;
+    args.element = element_, args.precise = precise_;
+    args.batch = problem_.batch;
+    args.length = static_cast<int>(problem_.length), args.heads = static_cast<int>(problem_.heads);
+    args.head_dim = static_cast<int>(problem_.head_dim),
+    args.value_dim = static_cast<int>(pass.channels);
+    args.first_channel = static_cast<int>(pass.first_channel);
+    args.all_channels = static_cast<int>(problem_.value_dim);
+    args.q = view_of(inputs_.q), args.k = view_of(inputs_.k),
+    args.v = view_of(inputs_.v, pass.first_channel);
+    if (mask_.defined()) args.token_mask = mask_.const_data_ptr<bool>();
+    if (pass.near) {
+      args.has_near = true;
+      args.left = static_cast<int>(options.window->left),
+      args.right = static_cast<int>(options.window->right);
+      args.near_scale = static_cast<float>(*options.near_scale);
+      if (options.near_dropout > 0) {
+        args.keep_factor = static_cast<float>(1.0 / (1.0 - options.near_dropout));
+        args.drop_below = dropout_threshold(options.near_dropout);
+        args.dropout_seed = inputs_.dropout_seed->const_data_ptr<int64_t>();
+      }
+      const auto halo = [](int64_t reach) {
+        return static_cast<int>(round_up(std::min<int64_t>(reach, kLongestHalo), 16));
+      };
+      args.halo_before = halo(keys_are_rows ? args.right : args.left);
+      args.halo_after = halo(keys_are_rows ? args.left : args.right);
+      args.stages_tiles = stages_tiles();
+    }
+    args.causal = options.causal;
+    args.first_map = pass.first_map, args.maps = pass.maps;
+    args.all_maps = static_cast<int>(problem_.feature_maps());
+    std::copy_n(options.feature_maps.begin() + pass.first_map, pass.maps, args.feature_maps);
+    args.unit_features = options.unit_features;
+    args.normaliser = options.normaliser;
+    args.fixed_norm = options.normaliser == Normaliser::kInvSqrtLength
+                          ? static_cast<float>(std::sqrt(static_cast<double>(problem_.length)))
+                          : 1.f;
+    args.eps = static_cast<float>(options.eps),
+    args.far_scale = static_cast<float>(options.far_scale);
+    args.near_weight = cuda::weight_view(
+        weights_.near_weight, {1, problem_.heads, problem_.value_dim}, pass.first_channel);
+    args.far_weight =
+        cuda::weight_view(weights_.far_weight, {args.all_maps, problem_.heads, problem_.value_dim},
+                          pass.first_channel);
+    args.uniform_weights = is_uniform_over_channels(weights_.near_weight) &&
+                           is_uniform_over_channels(weights_.far_weight);
+    args.segments = static_cast<int>(segments_),
+    args.segment_length = static_cast<int>(segment_length_);
+    return args;
+  }
+
+  /// Room for the states of every segment in one pass, as States whose maps count from the pass's
+  /// first.
+  States scratch_states(const Pass& pass, int64_t entries, std::vector<Tensor>& owner) const {
+    const int64_t rows = entries * pass.maps * problem_.head_dim;
+    owner.push_back(at::empty({rows * (pass.channels + 1)}, floats_));
+    float* sums = owner.back().data_ptr<float>();
+    float* key_sums = sums + rows * pass.channels;
+    // The kernels count maps from the operator's first.
+    return {sums - pass.first_map * problem_.head_dim * pass.channels,
+            key_sums - pass.first_map * problem_.head_dim, pass.maps, pass.channels,
+            StateSource::kNothing};
+  }
+  States tensor_states(const Tensor& sums, const Tensor& key_sums, const Pass& pass) const {
+    return {sums.data_ptr<float>() + pass.first_channel, key_sums.data_ptr<float>(),
+            static_cast<int>(problem_.feature_maps()), problem_.value_dim, StateSource::kPair};
+  }
+
+  /// The sums of the passes over one block of v's channels; `memory` outlives them.
+  cuda::Partial block_partial(const Pass& pass, Tensor& memory) const {
+    if (pass.first_of_block && pass.last_of_block) return {};
+    if (pass.first_of_block) {
+      memory = at::empty({problem_.batch, problem_.length, problem_.heads, pass.channels}, floats_);
+    }
+    return {memory.data_ptr<float>(), pass.first_of_block, pass.last_of_block};
+  }
+
+  /// The states that the segments' sweeps begin with, from the states of every segment.
+  States joined(const SweepArgs& args, States states, Scan scan, const Pass& pass,
+                std::vector<Tensor>& owner) const {
+    if (segments_ <= kSegmentsToSum) {
+      states.source = scan == Scan::kBefore  ? StateSource::kBefore
+                      : scan == Scan::kAfter ? StateSource::kAfter
+                                             : StateSource::kAll;
+      return states;
+    }
+    States totals;
+    if (scan == Scan::kTotal) totals = scratch_states(pass, problem_.batch * problem_.heads, owner);
+    C10_CUDA_CHECK(cuda::scan_states(args, states, scan, totals, stream_));
+    States result = scan == Scan::kTotal ? totals : states;
+    result.source = scan == Scan::kTotal ? StateSource::kPair : StateSource::kOwn;
+    return result;
+  }
+  /// Sums over the keys of every segment, joined.
+  States key_states(SweepArgs args, const Pass& pass, std::vector<Tensor>& owner) const {
+    args.made = scratch_states(pass, problem_.batch * problem_.heads * segments_, owner);
+    args.has_near = false, args.halo_before = args.halo_after = 0, args.stages_tiles = false;
+    C10_CUDA_CHECK(cuda::sum_states(args, /*of_queries=*/false, stream_));
+    return joined(args, args.made, problem_.options.causal ? Scan::kBefore : Scan::kTotal, pass,
+                  owner);
+  }
+
+  const Problem& problem_;
+  const AttentionInputs& inputs_;
+  const BlendWeights& weights_;
+  c10::cuda::CUDAGuard guard_;
+  c10::cuda::CUDAStream stream_;
+  cuda::Element element_;
+  bool precise_;
+  PassLimits limits_;
+  at::TensorOptions floats_;
+  Tensor mask_;
+  int64_t segments_ = 1, segment_length_ = 0;
+  std::vector<Pass> passes_;
+};
+
+Tensors5 Call::forward(bool keep_state) {
+  const int64_t batch = problem_.batch, heads = problem_.heads, length = problem_.length;
+  const int64_t maps = problem_.feature_maps();
+  const FmmOptions& options = problem_.options;
+  const auto sum_tensor = [&](bool kept, at::IntArrayRef shape) {
+    return at::empty(kept ? shape : at::IntArrayRef{0}, floats_);
+  };
+  const bool state_kept = maps > 0 && (keep_state || !options.causal);
+  Tensor out = at::empty({batch, length, heads, problem_.value_dim}, inputs_.q.options());
+  Tensor log_sum_exp = sum_tensor(options.window.has_value(), {batch, heads, length});
+  Tensor normalisers = sum_tensor(maps > 0 && options.normaliser == Normaliser::kRowSum,
+                                  {batch, heads, maps, length});
+  Tensor far_sums =
+      sum_tensor(state_kept, {batch, heads, maps, problem_.head_dim, problem_.value_dim});
+  Tensor far_key_sums = sum_tensor(state_kept, {batch, heads, maps, problem_.head_dim});
+  Tensor partial;
+  for (const Pass& pass : passes_) {
+    std::vector<Tensor> owner;
+    SweepArgs args = args_of(pass, /*keys_are_rows=*/false);
+    args.out = view_of(out, pass.first_channel);
+    args.log_sum_exp = log_sum_exp.data_ptr<float>(),
+    args.normalisers = normalisers.data_ptr<float>();
+    if (pass.maps > 0 && shares_states()) args.start = key_states(args, pass, owner);
+    if (pass.maps > 0 && state_kept) args.made = tensor_states(far_sums, far_key_sums, pass);
+    args.partial_out = block_partial(pass, partial);
+    C10_CUDA_CHECK(cuda::forward_sweep(args, stream_));
+  }
+  return {out, log_sum_exp, normalisers, far_sums, far_key_sums};
+}
+
+Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
+  const int64_t batch = problem_.batch, heads = problem_.heads, length = problem_.length;
+  const int64_t maps = problem_.feature_maps(), blocks = batch * heads * segments_;
+  const bool causal = problem_.options.causal;
+  const Tensor grad =
+      grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
+  Tensor dq = empty_gradient_of(inputs_.q), dk = empty_gradient_of(inputs_.k),
+         dv = empty_gradient_of(inputs_.v);
+  Tensor row_dots = at::empty({batch, heads, maps + 1, length}, floats_);
+  const auto gradient_like = [&](const OptionalTensor& weight) {
+    return weight ? at::empty(weight->sizes(), weight->options())
+                  : at::empty({0}, inputs_.q.options());
+  };
+  Tensor dnear = gradient_like(weights_.near_weight), dfar = gradient_like(weights_.far_weight);
+  Tensor weight_sums;
+  if (dnear.numel() + dfar.numel() > 0) {
+    // Without a near field nothing writes its row.
+    weight_sums = problem_.options.window
+                      ? at::empty({blocks, maps + 1, problem_.value_dim}, floats_)
+                      : at::zeros({blocks, maps + 1, problem_.value_dim}, floats_);
+  }
+  const bool several = passes_.size() > 1;
+  Tensor partial_dq =
+      several ? at::empty({batch, length, heads, problem_.head_dim}, floats_) : Tensor();
+  Tensor partial_dk = several ? at::empty_like(partial_dq) : Tensor();
+  Tensor partial_dv;
+  SweepArgs args;
+  for (const Pass& pass : passes_) {
+    std::vector<Tensor> owner;
+    const auto prepared = [&](bool keys_are_rows) {
+      SweepArgs prepared = args_of(pass, keys_are_rows);
+      prepared.grad_out = view_of(grad, pass.first_channel);
+      prepared.dq = view_of(dq), prepared.dk = view_of(dk),
+      prepared.dv = view_of(dv, pass.first_channel);
+      prepared.log_sum_exp = saved.log_sum_exp.data_ptr<float>();
+      prepared.normalisers = saved.normalisers.data_ptr<float>();
+      prepared.row_dots = row_dots.data_ptr<float>();
+      if (weight_sums.defined()) prepared.weight_sums = weight_sums.data_ptr<float>();
+      if (several) {
+        prepared.partial_dq = {partial_dq.data_ptr<float>(), pass.first, pass.last};
+        prepared.partial_dk = {partial_dk.data_ptr<float>(), pass.first, pass.last};
+      }
+      return prepared;
+    };
+    args = prepared(/*keys_are_rows=*/false);
+    const bool far = pass.maps > 0;
+    States query_states;
+    if (far && causal && segments_ > 1) args.start = key_states(args, pass, owner);
+    if (far && !causal) {
+      args.start = tensor_states(saved.far_sums, saved.far_key_sums, pass);
+      args.made = query_states = scratch_states(pass, blocks, owner);
+    }
+    C10_CUDA_CHECK(cuda::query_sweep(args, stream_));
+
+    args = prepared(/*keys_are_rows=*/true);
+    if (far && causal && segments_ > 1) {
+      SweepArgs sums = args;
+      sums.made = query_states = scratch_states(pass, blocks, owner);
+      sums.has_near = false, sums.halo_before = sums.halo_after = 0, sums.stages_tiles = false;
+      C10_CUDA_CHECK(cuda::sum_states(sums, /*of_queries=*/true, stream_));
+    }
+    if (far && shares_states()) {
+      args.start = joined(args, query_states, causal ? Scan::kAfter : Scan::kTotal, pass, owner);
+    }
+    args.partial_dv = block_partial(pass, partial_dv);
+    C10_CUDA_CHECK(cuda::key_sweep(args, stream_));
+  }
+  if (weight_sums.defined()) {
+    C10_CUDA_CHECK(cuda::reduce_weight_sums(args, gradient_view(weights_.near_weight, dnear),
+                                            gradient_view(weights_.far_weight, dfar), stream_));
+  }
+  return {dq, dk, dv, dnear, dfar};
+}
+
+Tensors5 forward_cuda(const Tensor& q, const Tensor& k, const Tensor& v,
+                      const OptionalTensor& near_weight, const OptionalTensor& far_weight,
+                      const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
+                      at::IntArrayRef codes, at::ArrayRef<double> scales, bool keep_state) {
+  const AttentionInputs inputs{q, k, v, token_mask, dropout_seed};
+  const BlendWeights weights{near_weight, far_weight};
+  const Problem problem =
+      checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
+  return Call(problem, inputs, weights).forward(keep_state);
+}
+
+Tensors5 backward_cuda(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,
+                       const OptionalTensor& near_weight, const OptionalTensor& far_weight,
+                       const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
+                       const Tensor& log_sum_exp, const Tensor& normalisers, const Tensor& far_sums,
+                       const Tensor& far_key_sums, at::IntArrayRef codes,
+                       at::ArrayRef<double> scales) {
+  const AttentionInputs inputs{q, k, v, token_mask, dropout_seed};
+  const BlendWeights weights{near_weight, far_weight};
+  const Problem problem =
+      checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
+  return Call(problem, inputs, weights)
+      .backward(grad_out, {{}, log_sum_exp, normalisers, far_sums, far_key_sums});
+}
+
+TORCH_LIBRARY_IMPL(fmmformer, CUDA, m) {
+  m.impl("fmm_attention_forward", &forward_cuda);
+  m.impl("fmm_attention_backward", &backward_cuda);
+}
+
+}  // namespace
+}  // namespace fmmformer

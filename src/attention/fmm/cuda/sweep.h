@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sweeps of FMM attention on the GPU, as launches over plain memory. No torch here.
+//
+// The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
+// (batch entry, head) and walks it in chunks of 32 to 128 tokens, sixteen of them a warp: products
+// inside the chunk and with the running state run on tensor cores, the state stays in registers and
+// its rounded copy in shared memory. Where the pairs alone do not fill the GPU, a sequence is cut
+// into segments, and sum_states makes what each of them starts from.
+//
+// A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
+// sums meet in fp32 memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "fmmformer/attention/options.h"
+
+namespace fmmformer::cuda {
+
+enum class Element { kFloat32, kBFloat16, kFloat16 };
+
+/// A [batch, length, heads, dim] tensor by strides, in elements; the last dimension is contiguous.
+struct View {
+  void* data = nullptr;
+  int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
+  bool aligned = false;  // every row starts at a multiple of 16 bytes
+};
+
+/// A weight of any floating type, read as [heads, value_dim] (or with a leading dimension of maps);
+/// stride 0 where one number stands for many. No data: ones.
+struct Weight {
+  const void* data = nullptr;
+  int type = 0;  // 0 fp32, 1 bf16, 2 fp16, 3 fp64
+  int64_t map_stride = 0, head_stride = 0, channel_stride = 0;
+};
+
+/// Where a segment's far state comes from, among states [pairs, segments or 1, maps, D, Dv].
+enum class StateSource {
+  kNothing,  // zeros
+  kOwn,      // the segment's entry
+  kBefore,   // the sum over the entries of earlier segments
+  kAfter,    // ... of later ones
+  kAll,      // ... of all segments
+  kPair,     // one entry for every pair
+};
+struct States {
+  float* sums = nullptr;      // [pairs, segments, maps, D, Dv]
+  float* key_sums = nullptr;  // [pairs, segments, maps, D]
+  int maps = 0;               // that an entry has room for; a pass uses those from first_map on
+  int64_t row_length = 0;     // Dv above; a pass over a block of channels sees value_dim of them
+  StateSource source = StateSource::kNothing;
+};
+
+constexpr int kMapsAtOnce = 3;
+
+/// Where the sums of several passes meet: fp32 [batch, length, heads, dim] contiguous. Only the
+/// last pass writes the tensor itself. None: there is one pass.
+struct Partial {
+  float* sums = nullptr;
+  bool first = true, last = true;
+};
+
+struct SweepArgs {
+  Element element = Element::kFloat32;
+  bool precise = true;  // fp32's precision; else products of bf16 operands
+  int64_t batch = 0;
+  int length = 0, heads = 0, head_dim = 0, value_dim = 0;
+  View q, k, v, out, grad_out, dq, dk, dv;
+  const bool* token_mask = nullptr;  // [batch, length] contiguous, or none
+
+  bool has_near = false;
+  int left = 0, right = 0;
+  float near_scale = 1;
+  float keep_factor = 1;  // 1 / (1 - dropout)
+  uint32_t drop_below = 0;
+  const int64_t* dropout_seed = nullptr;
+
+  bool causal = false;
+  int first_map = 0, maps = 0, all_maps = 0;  // of this pass; of the operator
+  FeatureMap feature_maps[kMapsAtOnce] = {};
+  bool unit_features = false;
+  Normaliser normaliser = Normaliser::kRowSum;
+  float fixed_norm = 1;  // unless row sums
+  float eps = 0, far_scale = 1;
+  Weight near_weight, far_weight;
+  bool uniform_weights =
+      false;  // equal for all channels of a head: applied to sums instead of operands
+
+  float* log_sum_exp = nullptr;  // [batch, heads, length]
+  float* normalisers = nullptr;  // [batch, heads, all_maps, length]
+  float* row_dots =
+      nullptr;  // [batch, heads, all_maps + 1, length]; the near field's last. Backward only.
+  float* weight_sums =
+      nullptr;  // [blocks, all_maps + 1, all_channels]; backward only, where a weight wants it
+  int first_channel = 0, all_channels = 0;  // of v: this pass's first, and the operator's number
+
+  int segments = 1, segment_length = 0;
+  States start;  // what a segment's sweep begins with
+  States made;   // where sums go: sum_states all of them, the two-sided query sweep those of the
+                // queries, the forward sweep the state after the last token
+
+  Partial partial_out, partial_dq, partial_dk, partial_dv;
+
+  int halo_before = 0,
+      halo_after = 0;  // rows of the band's other side beside a chunk in shared memory, by 16
+  bool stages_tiles = false;  // whether the band reaches beyond the halo
+};
+
+/// What the kernels for a call carry in one pass.
+struct PassLimits {
+  int key_dim = 0;    // D padded to what kernels exist for
+  int value_dim = 0;  // at most so many channels of v; more of them are several passes
+  int maps = 0;       // likewise
+  int chunk = 0;      // tokens
+};
+PassLimits pass_limits(bool precise, int head_dim, int value_dim);
+
+/// Sums over each segment of (feature row) x (value row): of keys and values; or, `of_queries`, of
+/// scaled queries and grad_out, after the query sweep.
+cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream);
+/// States of a pair's segments become sums over all segments before each, or after; or their total
+/// goes to `totals`.
+enum class Scan { kBefore, kAfter, kTotal };
+cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
+                        const States& totals, cudaStream_t stream);
+/// Writes out, log_sum_exp, normalisers.
+cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
+/// Writes dq and row_dots; weight_sums where weights are uniform.
+cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
+/// Writes dk and dv; weight_sums where weights differ by channel.
+cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
+
+/// Gradients of both weights from weight_sums, each [maps, heads, channels] with 1 where the weight
+/// has 1.
+struct WeightGradient {
+  void* data = nullptr;
+  int type = 0;
+  int64_t maps = 0, heads = 0, channels = 0;  // of the gradient itself
+};
+cudaError_t reduce_weight_sums(const SweepArgs& args, const WeightGradient& near_weight,
+                               const WeightGradient& far_weight, cudaStream_t stream);
+
+}  // namespace fmmformer::cuda
