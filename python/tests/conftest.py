@@ -9,8 +9,41 @@ import torch
 import fmmformer  # noqa: F401  loads the operators
 
 
-def pytest_report_header() -> str:
-    return f"fmmformer: CPU kernels for {torch.ops.fmmformer._active_instruction_set()}, torch {torch.__version__}"
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="cpu", help="where tensors are made: cpu (default) or cuda")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    torch.set_default_device(config.getoption("--device"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a GPU there is no fp64, and therefore no gradcheck."""
+    if config.getoption("--device") == "cpu":
+        return
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        if "gradcheck" in item.name or (parameters and torch.float64 in parameters.params.values()):
+            item.add_marker(pytest.mark.skip(reason="fp64 runs on the CPU alone"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Tests that use fp64 without saying so in a parameter are for the CPU too."""
+    try:
+        return (yield)
+    except ValueError as error:
+        if "Double on a GPU" not in str(error):
+            raise
+        pytest.skip("fp64 runs on the CPU alone")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    device = config.getoption("--device")
+    kernels = f"CPU kernels for {torch.ops.fmmformer._active_instruction_set()}"
+    if device != "cpu":
+        kernels = f"CUDA kernels on {torch.cuda.get_device_name()}"
+    return f"fmmformer: {kernels}, torch {torch.__version__}"
 
 
 @pytest.fixture(autouse=True)

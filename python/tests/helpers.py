@@ -91,6 +91,11 @@ CASES = [
 ]
 
 
+def device_type() -> str:
+    """Where the tests' tensors are: "cpu" or "cuda"."""
+    return torch.get_default_device().type
+
+
 # --- inputs ---------------------------------------------------------------------------------------
 
 
@@ -323,5 +328,6 @@ def assert_all_close(
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Equal, and NaN only where the other has it too."""
+    """Equal, and NaN only where the other has it too; the device does not matter."""
+    a, b = a.cpu(), b.cpu()
     return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.nan_to_num(12345.0), b.nan_to_num(12345.0))

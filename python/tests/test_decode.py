@@ -14,6 +14,7 @@ from helpers import (
     TYPES,
     Case,
     assert_close,
+    device_type,
     random_inputs,
     random_weights,
     same_bits,
@@ -183,7 +184,7 @@ def test_a_loaded_state_still_knows_its_feature_maps(tmp_path: Path) -> None:
     q, k, v = random_inputs(length=12, dtype=torch.float32)
     made = dict(causal=True, feature_maps=("tanh1", "elu"), unit_features=True)
     fmm_attention_prefill(q, k, v, **made)[1].save(tmp_path / "state")
-    loaded = FmmState.load(tmp_path / "state").clone()
+    loaded = FmmState.load(tmp_path / "state").to(device_type())
     with pytest.raises(ValueError, match=r"\(tanh1, elu\) with unit_features.*\(elu, elu_flip\)"):
         fmm_attention_step(q[:, 0], k[:, 0], v[:, 0], loaded, causal=True)
     fmm_attention_step(q[:, 0], k[:, 0], v[:, 0], loaded, **made)
@@ -211,7 +212,7 @@ def test_a_loaded_state_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     q, k, v = random_inputs(length=30, dtype=torch.float32)
     _, state = fmm_attention_prefill(q[:, :20], k[:, :20], v[:, :20], **OPTIONS)
     state.save(tmp_path / "state")
-    loaded = FmmState.load(tmp_path / "state")
+    loaded = FmmState.load(tmp_path / "state").to(device_type())
     for t in range(20, 30):
         a, b = (fmm_attention_step(q[:, t], k[:, t], v[:, t], s, **OPTIONS) for s in (state, loaded))
         assert same_bits(a, b)

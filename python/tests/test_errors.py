@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import random_inputs
+from helpers import device_type, random_inputs
 
 import fmmformer
 from fmmformer import (
@@ -25,7 +25,7 @@ from fmmformer import (
 SHAPE = (2, 6, 2, 4)
 
 
-def q(*shape: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> torch.Tensor:
+def q(*shape: int, dtype: torch.dtype = torch.float32, device: str | None = None) -> torch.Tensor:
     return torch.ones(shape or SHAPE, dtype=dtype, device=device)
 
 
@@ -61,7 +61,7 @@ MISTAKES = [
     wrong("complex_numbers", "Complex", **qkv(torch.complex64)),
     wrong("mixed_types", "Float", "Double", k=q(dtype=torch.float64)),
     wrong("mixed_16_bit_types", "BFloat16", "Half", **{**qkv(torch.bfloat16), "v": q(dtype=torch.half)}),
-    wrong("mixed_devices", "meta", "cpu", v=q(device="meta")),
+    wrong("mixed_devices", "meta", device_type(), v=q(device="meta")),
     wrong("last_dimension_strided", "contiguous", q=last_dimension_not_contiguous()),
     wrong("last_dimension_of_v_strided", "contiguous", v=last_dimension_not_contiguous()),
     wrong("negative_window", "-1", window=(-1, 2)),

@@ -8,7 +8,7 @@ import io
 
 import pytest
 import torch
-from helpers import assert_close, same_bits
+from helpers import assert_close, device_type, same_bits
 from torch import Tensor, nn
 
 from fmmformer import FMMAttention, fmm_attention_reference
@@ -195,7 +195,7 @@ def test_decoding_padded_prompts_equals_each_alone() -> None:
 def test_decoding_works_under_autocast() -> None:
     layer = FMMAttention(DIM, HEADS, causal=True)
     x = torch.randn(2, 12, DIM)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(device_type(), dtype=torch.bfloat16):
         out, state = layer.prefill(x[:, :8])
         steps = [layer.step(x[:, t], state) for t in range(8, 12)]
     assert state.keys.dtype == torch.bfloat16 and steps[0].dtype == torch.bfloat16

@@ -15,6 +15,7 @@ from helpers import (
     Case,
     as_leaves,
     assert_close,
+    device_type,
     random_inputs,
     random_weights,
     same_bits,
@@ -216,7 +217,7 @@ def test_a_layer_trains_under_autocast_with_weights_in_fp32() -> None:
     layer = FMMAttention(16, 2, blend="raw_per_channel")
     x = torch.randn(2, 30, 16)
     exact = layer(x)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(device_type(), dtype=torch.bfloat16):
         out = layer(x)
     assert out.dtype == torch.bfloat16
     assert_close(out, exact, 3e-2)
@@ -228,7 +229,7 @@ def test_inputs_of_mixed_types_work_under_autocast() -> None:
     """Projections leave bf16, while something like a rotation of q and k may have stayed in fp32."""
     q, k, v = random_inputs(length=40, dtype=torch.float32)
     leaves = as_leaves(q, k, v.bfloat16())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(device_type(), dtype=torch.bfloat16):
         out = fmm_attention(*leaves, bandwidth=5)
         assert_close(out, fmm_attention(q, k, v, bandwidth=5), 1e-2)
     gradients = torch.autograd.grad(out.float().sum(), leaves)

@@ -130,6 +130,15 @@ CaseTensors in_double(const CaseTensors& tensors) {
   });
 }
 
+CaseTensors on_device(const CaseTensors& tensors, const c10::Device& device) {
+  CaseTensors moved = tensors;
+  moved.upstream = tensors.upstream.to(device);
+  if (tensors.inputs.token_mask) moved.inputs.token_mask = tensors.inputs.token_mask->to(device);
+  if (tensors.inputs.dropout_seed)
+    moved.inputs.dropout_seed = tensors.inputs.dropout_seed->to(device);
+  return with_leaves(moved, [&](const NamedTensor& leaf) { return leaf.tensor.to(device); });
+}
+
 CaseTensors in_layout(const CaseTensors& tensors, Layout layout) {
   return with_leaves(tensors, [layout](const NamedTensor& leaf) {
     return leaf.name.size() == 1 ? laid_out(leaf.tensor, layout) : leaf.tensor;

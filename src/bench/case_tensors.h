@@ -32,6 +32,9 @@ CaseTensors make_inputs(const AttentionCase& attention_case, c10::ScalarType dty
 /// The same rounded values in double, for the reference: its gradients are then not rounded.
 CaseTensors in_double(const CaseTensors& tensors);
 
+/// The same values on another device.
+CaseTensors on_device(const CaseTensors& tensors, const c10::Device& device);
+
 /// The same values with q, k and v laid out anew: what a peer that wants [batch, heads, length,
 /// dim] is given.
 CaseTensors in_layout(const CaseTensors& tensors, Layout layout);

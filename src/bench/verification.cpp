@@ -104,6 +104,11 @@ void check_dead_tokens(CaseReport& report, const at::Tensor& live, const Tensors
   }
 }
 
+Tensors on_cpu(Tensors tensors) {
+  for (NamedTensor& one : tensors) one.tensor = one.tensor.cpu();
+  return tensors;
+}
+
 }  // namespace
 
 double Check::share() const {
@@ -118,19 +123,21 @@ const Check& CaseReport::worst() const {
   return *std::ranges::max_element(checks, {}, &Check::share);
 }
 
-CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed) {
-  return verify_case(attention_case, dtype, seed, fmm_attention);
+CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed,
+                       const c10::Device& device) {
+  return verify_case(attention_case, dtype, seed, fmm_attention, device);
 }
 
 CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed,
-                       const AttentionFunction& attention) {
+                       const AttentionFunction& attention, const c10::Device& device) {
   const auto start = std::chrono::steady_clock::now();
   const CaseTensors tensors = make_inputs(attention_case, dtype, seed);
   const CaseTensors exact_tensors = in_double(tensors);
-  const Evaluations all{.ours = evaluate(attention, tensors),
-                        .exact = evaluate(fmm_attention_reference, exact_tensors),
-                        .plain = evaluate(plain_torch_attention, tensors),
-                        .plain_exact = evaluate(plain_torch_attention, exact_tensors)};
+  const Evaluations all{
+      .ours = on_cpu(evaluate(attention, device.is_cpu() ? tensors : on_device(tensors, device))),
+      .exact = evaluate(fmm_attention_reference, exact_tensors),
+      .plain = evaluate(plain_torch_attention, tensors),
+      .plain_exact = evaluate(plain_torch_attention, exact_tensors)};
   CaseReport report{.name = attention_case.name, .dtype = dtype};
   for (size_t i = 0; i < all.ours.size(); ++i) check_tensor(report, attention_case, all, i);
   if (tensors.inputs.token_mask) check_dead_tokens(report, *tensors.inputs.token_mask, all.ours);

@@ -40,9 +40,10 @@ struct CaseReport {
 ///  - the largest error against twice that of plain torch in the same type (fp64: only where the
 ///  first is not);
 ///  - output and gradients of dead tokens against 0, exactly.
+/// The operator runs on `device`; everything it is held against, on the CPU.
 CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtype,
-                       uint64_t seed = 1);
+                       uint64_t seed = 1, const c10::Device& device = c10::kCPU);
 CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed,
-                       const AttentionFunction& attention);
+                       const AttentionFunction& attention, const c10::Device& device = c10::kCPU);
 
 }  // namespace fmmformer::bench

@@ -33,7 +33,8 @@ c10::Device use_device(const DeviceOptions& options) {
 void use_cpu(const DeviceOptions& options) {
   if (use_device(options).is_cpu()) return;
   throw UsageError("--device " + options.device +
-                   ": there are no GPU kernels yet; leave --device out to use the CPU");
+                   ": this benchmark runs on the CPU; leave --device out, or time a GPU with "
+                   "bench/attention_cuda.py");
 }
 
 }  // namespace fmmformer::cli

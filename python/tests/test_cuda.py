@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds on a GPU beyond what holds everywhere: agreement with the CPU, graphs, streams."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import assert_close, random_inputs, same_bits, value_and_gradients
+
+from fmmformer import fmm_attention, fmm_attention_prefill, fmm_attention_step
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+OPTIONS = dict(bandwidth=20, feature_maps=("elu", "elu_flip", "tanh1"))
+
+
+def on_gpu(length: int = 300, dtype: torch.dtype = torch.float32, dim: int = 32) -> dict[str, torch.Tensor]:
+    tensors = random_inputs(length=length, head_dim=dim, value_dim=dim, dtype=dtype)
+    return {name: tensor.cuda() for name, tensor in zip("qkv", tensors)}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_cpu_and_gpu_agree_and_drop_the_same_probabilities(causal: bool) -> None:
+    gpu = on_gpu()
+    upstream = torch.randn_like(gpu["v"])
+    seed = torch.tensor([7])
+    options = dict(causal=causal, near_dropout=0.4, **OPTIONS)
+    actual = value_and_gradients(fmm_attention, gpu, upstream, dropout_seed=seed.cuda(), **options)
+    cpu = {name: tensor.cpu() for name, tensor in gpu.items()}
+    expected = value_and_gradients(fmm_attention, cpu, upstream.cpu(), dropout_seed=seed.cpu(), **options)
+    for name, tensor in expected.items():
+        assert_close(actual[name].cpu(), tensor.cpu(), 1e-5, name)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_thirty_runs_give_the_same_bits(dtype: torch.dtype) -> None:
+    tensors = on_gpu(length=2100, dtype=dtype)
+    upstream = torch.randn_like(tensors["v"])
+    first = value_and_gradients(fmm_attention, tensors, upstream, causal=True, **OPTIONS)
+    for _ in range(29):
+        again = value_and_gradients(fmm_attention, tensors, upstream, causal=True, **OPTIONS)
+        assert all(same_bits(again[name], tensor) for name, tensor in first.items())
+
+
+def test_a_captured_graph_replays_with_fresh_dropout() -> None:
+    tensors = on_gpu(dtype=torch.bfloat16)
+    leaves = [tensor.requires_grad_() for tensor in tensors.values()]
+    upstream = torch.randn_like(leaves[2])
+    seed = torch.tensor([1], device="cuda")
+
+    def run() -> list[torch.Tensor]:
+        out = fmm_attention(*leaves, causal=True, near_dropout=0.5, dropout_seed=seed, **OPTIONS)
+        return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run()
+    for value in (1, 2):
+        seed.fill_(value)
+        graph.replay()
+        assert all(same_bits(a, b) for a, b in zip(captured, run())), value
+    before = captured[0].clone()
+    seed.fill_(3)
+    graph.replay()
+    assert not same_bits(captured[0], before)
+
+
+def test_a_captured_step_moves_the_state_on() -> None:
+    q, k, v = on_gpu(length=40).values()
+    options = dict(causal=True, **OPTIONS)
+    _, state = fmm_attention_prefill(q[:, :30], k[:, :30], v[:, :30], **options)
+    token = [x[:, 30].clone() for x in (q, k, v)]
+    fmm_attention_step(*token, state.clone(), **options)  # loads the kernels
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = fmm_attention_step(*token, state, **options)
+    exact = fmm_attention(q, k, v, **options)
+    for t in range(30, 40):
+        for place, x in zip(token, (q, k, v)):
+            place.copy_(x[:, t])
+        graph.replay()
+        assert_close(out, exact[:, t], 1e-5, f"token {t}")
+    assert state.position.tolist() == [40]
+
+
+def test_it_runs_on_the_current_stream() -> None:
+    tensors = on_gpu(length=4000)
+    expected = fmm_attention(**tensors, causal=True, **OPTIONS)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)  # work that ours must wait for
+        late = {name: tensor * 1 for name, tensor in tensors.items()}
+        out = fmm_attention(**late, causal=True, **OPTIONS)
+    stream.synchronize()
+    assert same_bits(out, expected)
+
+
+def test_double_is_refused_with_the_way_out() -> None:
+    tensors = {name: tensor.double() for name, tensor in on_gpu(length=8).items()}
+    with pytest.raises(ValueError, match="Double on a GPU.*float"):
+        torch.ops.fmmformer.fmm_attention_forward(
+            tensors["q"], tensors["k"], tensors["v"], None, None, None, None, [1, 0, 1, 0, 0, 0], [1e-6, 0, 1, 0], False
+        )
