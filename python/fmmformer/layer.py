@@ -129,8 +129,8 @@ class FMMAttention(nn.Module):
             raise ValueError(
                 f"FMMAttention: x has shape {list(x.shape)}, wanted is {wanted}; the last size is the layer's dim"
             )
-        split = (self.heads, self.head_dim)
-        q, k, v = (projection(x).unflatten(-1, split) for projection in (self.query, self.key, self.value))
+        heads = (*x.shape[:-1], self.heads, self.head_dim)
+        q, k, v = (projection(x).view(heads) for projection in (self.query, self.key, self.value))
         return q, k, v
 
     def _options(self, token_mask: Tensor | None) -> FmmOptions:
