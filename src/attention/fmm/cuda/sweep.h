@@ -97,9 +97,11 @@ struct SweepArgs {
   int first_channel = 0, all_channels = 0;  // of v: this pass's first, and the operator's number
 
   int segments = 1, segment_length = 0;
-  States start;  // what a segment's sweep begins with
-  States made;   // where sums go: sum_states all of them, the two-sided query sweep those of the
-                // queries, the forward sweep the state after the last token
+  // What a segment's sweep begins with.
+  States start;
+  // Where sums go: those of sum_states; of the queries, from the two-sided query sweep; and from
+  // the forward sweep the state after the last token.
+  States made;
 
   Partial partial_out, partial_dq, partial_dk, partial_dv;
 
