@@ -3,14 +3,14 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-quick bench demo format lint sanitize sanitize-quick install clean distclean help setup setup-tests
+.PHONY: build with-cuda test test-quick bench demo format lint sanitize sanitize-quick install clean distclean help setup setup-tests
 MAKEFLAGS += --no-print-directory
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
-build: build/build.ninja .venv/fmmformer.stamp  ## (default) the program build/fmmformer, the operator library, the tests
+build: with-cuda .venv/fmmformer.stamp  ## (default) the program build/fmmformer, the operator library, the tests
 	cmake --build --preset release -j $(JOBS)
 
 test: setup-tests  ## everything: format, layers, C++ and Python tests, instruction sets, sanitizers (quick part), install, wheel
@@ -22,7 +22,8 @@ test-quick: build  ## the C++ and Python tests of the release build only
 bench: build  ## times the operator beside its peers: torch's softmax, composites (eager, compiled), the dense near field
 	build/fmmformer bench attention --compiled
 
-demo: build/build.ninja  ## trains softmax, linear and FMM attention on a small copy task, times them, writes one HTML page
+demo: setup  ## trains softmax, linear and FMM attention on a small copy task, times them, writes one HTML page
+	@[ -f build/build.ninja ] || cmake --preset release $(WITHOUT_GPU)
 	cmake --build --preset release -j $(JOBS) --target fmmformer
 	build/fmmformer demo
 
@@ -58,6 +59,12 @@ setup:
 # The report's page is tried in a real browser.
 setup-tests:
 	@scripts/setup.sh chromium
+
+# The CUDA kernels take minutes to compile, so a first `make demo` leaves them out where no GPU could run them. Every
+# other build has them wherever there is an nvcc.
+WITHOUT_GPU := $(if $(shell command -v nvidia-smi),,-DFMMFORMER_CUDA=OFF)
+with-cuda: build/build.ninja
+	@if grep -qs '^FMMFORMER_CUDA:STRING=OFF' build/CMakeCache.txt; then cmake --preset release -DFMMFORMER_CUDA=AUTO; fi
 
 # Ninja configures again by itself when a CMakeLists.txt changes; only a changed preset needs us.
 build/build.ninja: CMakePresets.json | setup
