@@ -17,7 +17,10 @@ std::string version_text() {
   std::string text = "fmmformer ";
   text.append(project_version()).append(" (commit ").append(git_commit());
   text.append(", torch ").append(TORCH_VERSION).append(", ").append(active_instruction_set());
-  return text.append(", no CUDA kernels yet)");
+  // A list of CMake's: "80;90".
+  const std::string_view architectures = FMMFORMER_CUDA_ARCHITECTURES;
+  if (architectures.empty()) return text.append(", no CUDA kernels)");
+  return text.append(", CUDA kernels for sm_").append(architectures).append(")");
 }
 
 }  // namespace fmmformer::cli

@@ -21,12 +21,11 @@ struct DeviceOps {
   __device__ float log1p(float x) const { return log1pf(x); }
 };
 
-/// Calls body(std::integral_constant-like map) with the map known at compile time: one branch for
-/// many elements.
 template <FeatureMap kMap>
 struct MapConstant {
   static constexpr FeatureMap value = kMap;
 };
+/// Calls body(MapConstant) with the map known at compile time: one branch for many elements.
 template <typename Body>
 __device__ __forceinline__ void with_map(FeatureMap map, const Body& body) {
   switch (map) {
@@ -207,7 +206,7 @@ __device__ void make_feature_tiles(typename G::Elem* features, const typename G:
   }
 }
 
-/// What a far field is divided by: row sum to norm. `active`: whether the norm follows the row sum.
+/// What a far field with this row sum is divided by.
 __device__ inline float normaliser_of(const SweepArgs& args, FeatureMap map, float row_sum) {
   if (args.normaliser != Normaliser::kRowSum) return args.fixed_norm;
   if (!is_signed(map)) return row_sum + args.eps;
