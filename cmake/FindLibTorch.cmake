@@ -67,10 +67,13 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
 endif()
 
 # The GPU half, where this torch has one and CUDA's own headers are there: LibTorch::Cuda.
-find_library(LibTorch_c10_cuda_LIBRARY c10_cuda HINTS ${_places} PATH_SUFFIXES lib NO_CMAKE_SYSTEM_PATH)
+foreach(_library c10_cuda torch_cuda)
+  find_library(LibTorch_${_library}_LIBRARY ${_library} HINTS ${_places} PATH_SUFFIXES lib NO_CMAKE_SYSTEM_PATH)
+endforeach()
 if(LibTorch_FOUND AND LibTorch_c10_cuda_LIBRARY AND CMAKE_CUDA_COMPILER AND NOT TARGET LibTorch::Cuda)
   find_package(CUDAToolkit REQUIRED)
   add_library(LibTorch::Cuda INTERFACE IMPORTED)
   # The runtime statically: torch brings a shared one of its own, in a place that only torch knows.
-  target_link_libraries(LibTorch::Cuda INTERFACE LibTorch::LibTorch ${LibTorch_c10_cuda_LIBRARY} CUDA::cudart_static)
+  target_link_libraries(LibTorch::Cuda INTERFACE
+    LibTorch::LibTorch ${LibTorch_torch_cuda_LIBRARY} ${LibTorch_c10_cuda_LIBRARY} CUDA::cudart_static)
 endif()

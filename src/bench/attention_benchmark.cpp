@@ -12,8 +12,6 @@ namespace {
 
 constexpr uint64_t kSeed = 1;
 
-using Work = std::function<void()>;
-
 Work make_work(AttentionFunction attention, CaseTensors tensors, Pass pass) {
   // Shared, because std::function copies what it holds.
   auto held = std::make_shared<const CaseTensors>(std::move(tensors));

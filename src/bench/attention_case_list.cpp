@@ -2,6 +2,7 @@
 // The list itself; what is asked of it is in attention_cases.cpp.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "bench/attention_cases.h"
@@ -316,6 +317,7 @@ std::vector<AttentionCase> make_attention_cases() {
   add_paper_shapes(cases);
   add_timing(cases);
   add_variants(cases);
+  std::ranges::move(make_gpu_cases(), std::back_inserter(cases));
   return cases;
 }
 

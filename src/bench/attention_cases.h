@@ -28,6 +28,7 @@ enum class MaskPattern {
   kInterior,  // a hole in the middle
   kRandom,    // every third token or so
   kAllDead,   // the first batch entry has no real token at all
+  kQuarter,   // padding behind, a quarter of every sequence
 };
 
 /// How q, k and v lie in memory; the operator always sees them as [batch, length, heads, dim].
@@ -39,7 +40,16 @@ enum class CaseTag {
   kPaper,    // a shape of the paper's experiments, scaled down
   kTiming,   // a row of `bench attention`
   kVariant,  // timed as a ratio to kPlainCase (`bench attention --variants`)
+  kGpu,      // a row of `bench attention --device cuda`
 };
+
+/// What a case may take on an H200: forward and backward in bf16, as a replayed graph. In fp32 it
+/// may take kFp32Factor times as long, since each product is three.
+struct GpuLimit {
+  double seconds = 0;
+  int64_t peak_bytes = 0;  // beyond the inputs, in bf16; 0: no limit
+};
+inline constexpr double kFp32Factor = 4;
 
 inline constexpr std::string_view kPlainCase = "causal_2048_r3_band30";
 
@@ -66,13 +76,16 @@ struct AttentionCase {
   bool shared_key_heads = false;  // k and v have one head, expanded with stride 0
   std::vector<c10::ScalarType> dtypes = {c10::kDouble, c10::kFloat, c10::kBFloat16, c10::kHalf};
   std::vector<CaseTag> tags = {CaseTag::kVerify, CaseTag::kQuick};
+  std::optional<GpuLimit> gpu_limit = std::nullopt;
 
   int64_t channels() const { return value_dim == 0 ? head_dim : value_dim; }
   bool has_tag(CaseTag tag) const;
 };
 
-/// Builds the list. Call attention_cases() instead, which keeps it.
+/// Builds the list, and the part of it that is timed on a GPU. Call attention_cases() instead,
+/// which keeps it.
 std::vector<AttentionCase> make_attention_cases();
+std::vector<AttentionCase> make_gpu_cases();
 
 /// All cases, in the order in which they are shown. Names are unique.
 const std::vector<AttentionCase>& attention_cases();

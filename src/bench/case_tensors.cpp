@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -30,7 +31,29 @@ at::Tensor laid_out(const at::Tensor& bnhd, Layout layout) {
   return bnhd.transpose(1, 2).contiguous().transpose(1, 2);
 }
 
-at::Tensor live_tokens(const AttentionCase& c, const at::Generator& generator) {
+/// Random numbers from a seed: in double on the CPU, in fp32 on a GPU, where a long case would not
+/// fit otherwise.
+class Source {
+ public:
+  Source(uint64_t seed, const c10::Device& device)
+      : device_(device),
+        generator_(device.is_cpu() ? at::detail::createCPUGenerator()
+                                   : at::globalContext().defaultGenerator(device)) {
+    generator_.set_current_seed(seed);
+  }
+
+  at::Tensor normal(at::IntArrayRef shape) const {
+    const c10::ScalarType type = device_.is_cpu() ? at::kDouble : at::kFloat;
+    return at::randn(shape, generator_, at::device(device_).dtype(type));
+  }
+
+ private:
+  c10::Device device_;
+  at::Generator generator_;
+};
+
+at::Tensor live_tokens(const AttentionCase& c, uint64_t seed) {
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
   at::Tensor live = at::ones({c.batch, c.length}, at::kBool);
   for (int64_t b = 0; b < c.batch; ++b) {
     // Another length in every batch entry, and at least one token on each side of the border.
@@ -44,6 +67,7 @@ at::Tensor live_tokens(const AttentionCase& c, const at::Generator& generator) {
     if (c.mask == MaskPattern::kRandom)
       row.copy_(at::rand({c.length}, generator, at::kDouble) > 0.3);
     if (c.mask == MaskPattern::kAllDead && b == 0) row.fill_(false);
+    if (c.mask == MaskPattern::kQuarter) row.slice(0, c.length - c.length / 4).fill_(false);
   }
   return live;
 }
@@ -52,8 +76,9 @@ at::Tensor live_tokens(const AttentionCase& c, const at::Generator& generator) {
 void poison(at::Tensor& values, const at::Tensor& live) {
   const double inf = std::numeric_limits<double>::infinity();
   const at::Tensor kinds =
-      at::tensor({std::numeric_limits<double>::quiet_NaN(), inf, -inf}, at::kDouble);
-  const at::Tensor position = at::arange(values.size(1)).remainder(3);
+      at::tensor({std::numeric_limits<double>::quiet_NaN(), inf, -inf}, at::kDouble)
+          .to(values.options());
+  const at::Tensor position = at::arange(values.size(1), values.device()).remainder(3);
   const at::Tensor garbage = kinds.index_select(0, position).view({1, -1, 1, 1});
   values = at::where(live.unsqueeze(-1).unsqueeze(-1), values, garbage);
 }
@@ -65,11 +90,11 @@ std::vector<int64_t> weight_shape(const AttentionCase& c) {
 }
 
 void draw_weights(CaseTensors& tensors, const AttentionCase& c, c10::ScalarType dtype,
-                  const at::Generator& generator) {
+                  const Source& source) {
   if (c.weights == WeightShape::kNone) return;
   const c10::ScalarType type = dtype == c10::kDouble ? c10::kDouble : c10::kFloat;
   const auto draw = [&](const std::vector<int64_t>& shape) {
-    return (at::randn(shape, generator, at::kDouble) * 0.4 + 0.5).to(type);
+    return (source.normal(shape) * 0.4 + 0.5).to(type);
   };
   std::vector<int64_t> shape = weight_shape(c);
   if (tensors.options.window) tensors.leaves.push_back({"near_weight", draw(shape)});
@@ -99,14 +124,15 @@ CaseTensors with_leaves(const CaseTensors& tensors, const Change& change) {
 
 }  // namespace
 
-CaseTensors make_inputs(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed) {
+CaseTensors make_inputs(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed,
+                        const c10::Device& device) {
   const AttentionCase& c = attention_case;
-  at::Generator generator = at::detail::createCPUGenerator(seed);
+  const Source source(seed, device);
   CaseTensors tensors;
   tensors.options = options_of(c);
-  if (c.mask != MaskPattern::kNone) tensors.inputs.token_mask = live_tokens(c, generator);
+  if (c.mask != MaskPattern::kNone) tensors.inputs.token_mask = live_tokens(c, seed).to(device);
   const auto draw = [&](int64_t heads, int64_t dim) {
-    at::Tensor values = at::randn({c.batch, c.length, heads, dim}, generator, at::kDouble);
+    at::Tensor values = source.normal({c.batch, c.length, heads, dim});
     if (tensors.inputs.token_mask) poison(values, *tensors.inputs.token_mask);
     return laid_out(values.to(dtype), c.layout);
   };
@@ -114,11 +140,11 @@ CaseTensors make_inputs(const AttentionCase& attention_case, c10::ScalarType dty
   tensors.leaves.push_back({"q", draw(c.heads, c.head_dim)});
   tensors.leaves.push_back({"k", draw(key_heads, c.head_dim)});
   tensors.leaves.push_back({"v", draw(key_heads, c.channels())});
-  draw_weights(tensors, c, dtype, generator);
-  tensors.upstream =
-      at::randn({c.batch, c.length, c.heads, c.channels()}, generator, at::kDouble).to(dtype);
+  draw_weights(tensors, c, dtype, source);
+  tensors.upstream = source.normal({c.batch, c.length, c.heads, c.channels()}).to(dtype);
   if (c.near_dropout > 0) {
-    tensors.inputs.dropout_seed = at::full({1}, static_cast<int64_t>(seed) + 11, at::kLong);
+    tensors.inputs.dropout_seed =
+        at::full({1}, static_cast<int64_t>(seed) + 11, at::device(device).dtype(at::kLong));
   }
   connect(tensors, c.heads);
   return tensors;

@@ -26,8 +26,10 @@ struct CaseTensors {
 
 /// Draws a case: values from N(0, 1) in double, from `seed`, rounded to `dtype`; the same values
 /// for every layout. Blend weights lie around 0.5, a few below 0, and are fp32 beside bf16 and
-/// fp16. Dead tokens hold NaN and inf.
-CaseTensors make_inputs(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed);
+/// fp16. Dead tokens hold NaN and inf. On a GPU the values are others, drawn in fp32: on_device()
+/// takes the same ones there.
+CaseTensors make_inputs(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed,
+                        const c10::Device& device = c10::kCPU);
 
 /// The same rounded values in double, for the reference: its gradients are then not rounded.
 CaseTensors in_double(const CaseTensors& tensors);

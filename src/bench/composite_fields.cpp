@@ -81,9 +81,9 @@ at::Tensor blocked_near_field(const Grouped& g, const FmmOptions& options) {
     }
     return at::cat(parts, 2).flatten(0, 1);
   };
-  const at::Tensor query = at::arange(blocks * size).view({blocks, size, 1});
-  const at::Tensor first = (at::arange(blocks) - before).view({blocks, 1, 1}) * size;
-  const at::Tensor key = first + at::arange((1 + before + after) * size);
+  const at::Tensor query = at::arange(blocks * size, g.q.device()).view({blocks, size, 1});
+  const at::Tensor first = (at::arange(blocks, g.q.device()) - before).view({blocks, 1, 1}) * size;
+  const at::Tensor key = first + at::arange((1 + before + after) * size, g.q.device());
   const at::Tensor offset = key - query;
   // Rows of padding see the last blocks' zeros instead of nothing, which would be NaN.
   const at::Tensor seen =
@@ -101,7 +101,7 @@ at::Tensor blocked_near_field(const Grouped& g, const FmmOptions& options) {
 
 at::Tensor dense_near_field(const Grouped& g, const FmmOptions& options) {
   const Window window = cut_window(options, g.length);
-  const at::Tensor position = at::arange(g.length);
+  const at::Tensor position = at::arange(g.length, g.q.device());
   const at::Tensor offset = position.unsqueeze(0) - position.unsqueeze(1);
   const at::Tensor outside = (offset < -window.left) | (offset > window.right);
   const at::Tensor bias =

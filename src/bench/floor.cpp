@@ -36,6 +36,15 @@ double floor_operations(const AttentionCase& attention_case, Pass pass) {
   return per_head * static_cast<double>(c.batch * c.heads);
 }
 
+double floor_bytes(const AttentionCase& attention_case, c10::ScalarType dtype, Pass pass) {
+  const AttentionCase& c = attention_case;
+  const int64_t forward = 2 * c.head_dim + 2 * c.channels();
+  const int64_t backward = 4 * c.head_dim + 3 * c.channels();
+  const int64_t per_row = pass == Pass::kForward ? forward : forward + backward;
+  return static_cast<double>(c.batch * c.length * c.heads * per_row) *
+         static_cast<double>(c10::elementSize(dtype));
+}
+
 double floor_seconds(const AttentionCase& attention_case, Pass pass, double product_rate) {
   return floor_operations(attention_case, pass) / product_rate;
 }

@@ -16,6 +16,11 @@ double floor_operations(const AttentionCase& attention_case, Pass pass);
 /// The same in seconds, at a rate in operations per second.
 double floor_seconds(const AttentionCase& attention_case, Pass pass, double product_rate);
 
+/// The bytes that forward reads and writes when each tensor crosses the memory once (q, k, v, out),
+/// and with backward those too (q, k, v, the output's gradient, dq, dk, dv): what binds a GPU whose
+/// arithmetic is free.
+double floor_bytes(const AttentionCase& attention_case, c10::ScalarType dtype, Pass pass);
+
 /// Band entries of all rows of one head; rows near the ends have fewer.
 int64_t band_entries(const AttentionCase& attention_case);
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/scaling.h"
 
+#include <c10/util/Exception.h>
+
 #include <cmath>
 
 #include "bench/case_tensors.h"
+#include "bench/gpu.h"
+#include "bench/gpu_timing.h"
 #include "bench/memory.h"
 #include "bench/peers.h"
 
@@ -18,9 +22,9 @@ std::vector<ScalingMethod> scaling_methods() {
           {"FMM: 3 kernels + band 30", "fmm", {kElu, kEluFlip, kTanh1}, 30}};
 }
 
-AttentionCase scaling_case(const ScalingMethod& method, int64_t length) {
+AttentionCase scaling_case(const ScalingMethod& method, int64_t length, int64_t batch) {
   return {.name = method.name,
-          .batch = 1,
+          .batch = batch,
           .length = length,
           .heads = 8,
           .head_dim = 32,
@@ -31,31 +35,60 @@ AttentionCase scaling_case(const ScalingMethod& method, int64_t length) {
           .tags = {}};
 }
 
-std::vector<ScalingPoint> measure_scaling(const ScalingMethod& method, const ScalingPlan& plan,
-                                          const std::function<void(int64_t length)>& progress) {
+ScalingPlan gpu_scaling_plan(const c10::Device& device) {
+  ScalingPlan plan{.longest_run = 1, .device = device, .batch_tokens = 65536};
+  plan.timing = {.warm_up_seconds = 0.02, .seconds = 0.1, .minimum_repeats = 10};
+  return plan;
+}
+
+namespace {
+
+/// Why the next length is not begun, or "" when it is.
+std::string why_not(const ScalingMethod& method, const ScalingPlan& plan,
+                    const std::vector<ScalingPoint>& points, int64_t length) {
+  if (points.empty()) return "";
+  const ScalingPoint& last = points.back();
+  if (!last.failure.empty()) return "longer than what already failed";
+  const double factor = static_cast<double>(length) / static_cast<double>(last.length);
+  // The last run was that of a whole batch.
+  const auto samples = static_cast<double>(plan.batch(length));
+  const double expected =
+      last.timing.median * samples * (method.is_softmax() ? factor * factor : factor);
+  if (expected <= plan.longest_run) return "";
+  return "a run would take about " + std::to_string(std::lround(expected)) + " s";
+}
+
+void measure_point(ScalingPoint& point, const ScalingMethod& method, const ScalingPlan& plan) {
   const Peer& softmax = peer_named("sdpa");
   const AttentionFunction attention =
       method.is_softmax() ? AttentionFunction(softmax.run) : AttentionFunction(fmm_attention);
+  const int64_t batch = plan.batch(point.length);
+  AttentionCase one = scaling_case(method, point.length, batch);
+  if (method.is_softmax()) one.layout = softmax.best_layout;
+  const CaseTensors tensors = make_inputs(one, plan.dtype, /*seed=*/1, plan.device);
+  const Work work = [&] { run_forward_backward(attention, tensors); };
+  const bool on_cpu = plan.device.is_cpu();
+  const Clock clock = on_cpu ? Clock(seconds_of) : event_clock(plan.device);
+  point.timing = time_in_turns({&work, 1}, plan.timing, clock).front();
+  point.timing = point.timing.per_run(static_cast<int>(batch));
+  const int64_t peak = on_cpu ? peak_tensor_bytes(work) : peak_gpu_bytes(plan.device, work);
+  point.peak_bytes = peak / batch;
+}
+
+}  // namespace
+
+std::vector<ScalingPoint> measure_scaling(const ScalingMethod& method, const ScalingPlan& plan,
+                                          const std::function<void(int64_t length)>& progress) {
   std::vector<ScalingPoint> points;
   for (const int64_t length : plan.lengths) {
-    ScalingPoint point{.length = length};
-    if (!points.empty() && points.back().failure.empty()) {
-      const double factor = static_cast<double>(length) / static_cast<double>(points.back().length);
-      const double expected =
-          points.back().timing.median * (method.is_softmax() ? factor * factor : factor);
-      if (expected > plan.longest_run) {
-        point.failure = "a run would take about " + std::to_string(std::lround(expected)) + " s";
-      }
-    } else if (!points.empty()) {
-      point.failure = "longer than what already took too long";
-    }
+    ScalingPoint point{.length = length, .failure = why_not(method, plan, points, length)};
     if (point.failure.empty()) {
       progress(length);
-      CaseTensors tensors = make_inputs(scaling_case(method, length), c10::kFloat, /*seed=*/1);
-      if (method.is_softmax()) tensors = in_layout(tensors, softmax.best_layout);
-      const std::function<void()> work = [&] { run_forward_backward(attention, tensors); };
-      point.timing = time_in_turns({&work, 1}, plan.timing).front();
-      point.peak_bytes = peak_tensor_bytes(work);
+      try {
+        measure_point(point, method, plan);
+      } catch (const c10::OutOfMemoryError&) {
+        point.failure = "out of memory";
+      }
     }
     points.push_back(std::move(point));
   }

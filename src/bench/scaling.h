@@ -2,6 +2,9 @@
 // The paper's figure of time and memory against length: softmax, linear and FMM attention.
 #pragma once
 
+#include <c10/core/Device.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -24,9 +27,10 @@ struct ScalingMethod {
 /// softmax, 1 kernel (linear), 2 kernels, 3 kernels, 3 kernels + band 30.
 std::vector<ScalingMethod> scaling_methods();
 
-/// One attention layer of the copy task's geometry: causal, 8 heads of 32, fp32, batch 1.
-AttentionCase scaling_case(const ScalingMethod& method, int64_t length);
+/// One attention layer of the copy task's geometry: causal, 8 heads of 32.
+AttentionCase scaling_case(const ScalingMethod& method, int64_t length, int64_t batch);
 
+/// Time and memory of one sample: those of a batch, divided by its size.
 struct ScalingPoint {
   int64_t length = 0;
   Timing timing = {};
@@ -38,7 +42,16 @@ struct ScalingPlan {
   std::vector<int64_t> lengths;  // rising
   double longest_run = 20;       // seconds: a method is not asked for a run that takes longer
   TimingPlan timing;
+  c10::Device device = c10::kCPU;
+  c10::ScalarType dtype = c10::kFloat;
+  int64_t batch_tokens = 1;  // a batch has as many samples as give this many tokens, at least one
+
+  int64_t batch(int64_t length) const { return std::max<int64_t>(1, batch_tokens / length); }
 };
+
+/// The paper's protocol on a GPU, as far as it is told: short samples come in batches of 2^16
+/// tokens, times and memory are a sample's; no run of more than a second, which ends softmax.
+ScalingPlan gpu_scaling_plan(const c10::Device& device);
 
 /// Forward and backward of one method at every length. `progress` is called before each.
 std::vector<ScalingPoint> measure_scaling(const ScalingMethod& method, const ScalingPlan& plan,

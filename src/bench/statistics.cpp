@@ -9,12 +9,6 @@
 namespace fmmformer::bench {
 namespace {
 
-double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 double quantile(const std::vector<double>& sorted, double share) {
   const double place = share * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<size_t>(std::floor(place));
@@ -36,6 +30,21 @@ struct Candidate {
 
 }  // namespace
 
+Timing Timing::per_run(int runs_in_a_row) const {
+  const double share = 1.0 / runs_in_a_row;
+  return {.median = median * share,
+          .lower = lower * share,
+          .upper = upper * share,
+          .best = best * share,
+          .repeats = repeats};
+}
+
+double seconds_of(const Work& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 Timing summarise(std::vector<double> durations) {
   if (durations.empty())
     throw std::invalid_argument("summarise: no durations given, at least one is needed");
@@ -47,10 +56,10 @@ Timing summarise(std::vector<double> durations) {
           .repeats = static_cast<int>(durations.size())};
 }
 
-std::vector<Timing> time_in_turns(std::span<const std::function<void()>> candidates,
-                                  const TimingPlan& plan) {
-  for (const auto& work : candidates) {
-    for (double spent = seconds_of(work); spent < plan.warm_up_seconds;) spent += seconds_of(work);
+std::vector<Timing> time_in_turns(std::span<const Work> candidates, const TimingPlan& plan,
+                                  const Clock& clock) {
+  for (const Work& work : candidates) {
+    for (double spent = clock(work); spent < plan.warm_up_seconds;) spent += clock(work);
   }
   std::vector<Candidate> results(candidates.size());
   for (bool again = true; again;) {
@@ -58,9 +67,9 @@ std::vector<Timing> time_in_turns(std::span<const std::function<void()>> candida
     for (size_t i = 0; i < candidates.size(); ++i) {
       if (!results[i].wants_more(plan)) continue;
       again = true;
-      seconds_of(candidates[i]);  // the others' traces go
+      clock(candidates[i]);  // the others' traces go
       for (int run = 0; run < plan.runs_per_turn && results[i].wants_more(plan); ++run) {
-        results[i].durations.push_back(seconds_of(candidates[i]));
+        results[i].durations.push_back(clock(candidates[i]));
         results[i].spent += results[i].durations.back();
       }
     }

@@ -18,6 +18,9 @@ struct Timing {
 
   /// Half the distance between the quartiles, as a share of the median: "median +- spread".
   double spread() const { return median > 0 ? (upper - lower) / (2 * median) : 0; }
+
+  /// The same a run, where each duration was that of several runs in a row.
+  Timing per_run(int runs_in_a_row) const;
 };
 
 struct TimingPlan {
@@ -33,12 +36,18 @@ struct TimingPlan {
 /// empty set.
 Timing summarise(std::vector<double> durations);
 
+using Work = std::function<void()>;
+
+/// Runs a piece of work once and says how many seconds it took.
+using Clock = std::function<double(const Work&)>;
+double seconds_of(const Work& work);  // by this machine's own clock
+
 /// Times several pieces of work side by side: they take turns, so that whatever else happens on the
 /// machine hits all alike. A turn is one run that does not count and a few that do: caches and
 /// freed memory are then the candidate's own, as in a program that runs nothing else. A candidate
 /// leaves the rounds when it has its minimum of repeats and its time is spent. Results are in the
 /// order of `candidates`.
-std::vector<Timing> time_in_turns(std::span<const std::function<void()>> candidates,
-                                  const TimingPlan& plan);
+std::vector<Timing> time_in_turns(std::span<const Work> candidates, const TimingPlan& plan,
+                                  const Clock& clock = seconds_of);
 
 }  // namespace fmmformer::bench

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/compiled_peer.h"
 #include "cli/device_options.h"
+#include "cli/gpu_bench.h"
 #include "cli/lengths.h"
 #include "cli/scaling_command.h"
 #include "fmmformer/core/allocator.h"
@@ -34,6 +35,7 @@ struct AttentionBenchOptions {
 };
 
 constexpr int64_t kLongestQuick = 2048;
+constexpr int64_t kMostQuickGpuTokens = 65536;
 
 void add_options(CLI::App& app, AttentionBenchOptions& options) {
   app.add_option("--case", options.cases,
@@ -43,11 +45,14 @@ void add_options(CLI::App& app, AttentionBenchOptions& options) {
          "--lengths", options.lengths,
          "these lengths of the case (default: of " + std::string(kPlainCase) + "); a range doubles")
       ->type_name("512..65536");
-  app.add_option("--dtype", options.dtype, "fp32 (default), bf16, fp16 or fp64")->type_name("TYPE");
+  app.add_option("--dtype", options.dtype,
+                 "fp32 (default), bf16, fp16 or fp64; on a GPU bf16 and fp32 unless told")
+      ->type_name("TYPE");
   add_device_options(app, options.device);
   app.add_option(
          "--peers", options.peers,
-         "sdpa,composite,dense_near or none; named here, they also run where they take minutes")
+         "sdpa,composite,dense_near (default; on a GPU sdpa) or none; named here, they also run "
+         "where they take minutes")
       ->type_name("A,B");
   app.add_flag("--forward", options.forward, "forward alone, without gradients");
   app.add_flag(
@@ -68,11 +73,15 @@ void add_options(CLI::App& app, AttentionBenchOptions& options) {
       "Columns: median +- half the quartile distance; times the arithmetic floor; peak tensor "
       "memory beyond the\n"
       "inputs; share of this machine's matrix-product rate; then how many times longer each peer "
-      "takes.\n\n"
+      "takes.\n"
+      "With --device cuda: the same as a replayed CUDA graph and eagerly, the limit of the case, "
+      "and the time of\n"
+      "moving every tensor once through memory.\n\n"
       "Examples:\n  fmmformer bench attention\n"
       "  fmmformer bench attention --case causal_2048_r1_band5 --peers composite --json "
       "record.json\n"
-      "  fmmformer bench attention --lengths 4096..65536 --peers none");
+      "  fmmformer bench attention --lengths 4096..65536 --peers none\n"
+      "  fmmformer bench attention --device cuda --json gpu.json");
 }
 
 std::vector<AttentionCase> chosen_cases(const AttentionBenchOptions& options) {
@@ -91,8 +100,22 @@ std::vector<AttentionCase> chosen_cases(const AttentionBenchOptions& options) {
     return stretched;
   }
   if (!chosen.empty() || options.variants) return chosen;
-  for (const AttentionCase& one : cases_with_tag(CaseTag::kTiming)) {
-    if (!options.quick || one.batch * one.length <= kLongestQuick) chosen.push_back(one);
+  const bool on_gpu = options.device.asks_for_gpu();
+  const int64_t most_tokens = on_gpu ? kMostQuickGpuTokens : kLongestQuick;
+  for (const AttentionCase& one : cases_with_tag(on_gpu ? CaseTag::kGpu : CaseTag::kTiming)) {
+    if (!options.quick || one.batch * one.length <= most_tokens) chosen.push_back(one);
+  }
+  return chosen;
+}
+
+std::vector<const Peer*> chosen_peers(const AttentionBenchOptions& options) {
+  std::vector<const Peer*> chosen;
+  if (options.peers.empty()) {
+    if (options.device.asks_for_gpu()) return {&peer_named("sdpa")};
+    for (const Peer& peer : peers()) chosen.push_back(&peer);
+  } else if (options.peers != "none") {
+    for (const std::string& name : split_at_commas(options.peers))
+      chosen.push_back(&peer_named(name));
   }
   return chosen;
 }
@@ -101,15 +124,29 @@ BenchmarkOptions benchmark_options(const AttentionBenchOptions& options) {
   BenchmarkOptions result;
   if (!options.dtype.empty()) result.dtype = dtype_from_name(options.dtype);
   if (options.forward) result.pass = Pass::kForward;
-  if (options.peers.empty()) {
-    for (const Peer& peer : peers()) result.peers.push_back(&peer);
-  } else if (options.peers != "none") {
-    for (const std::string& name : split_at_commas(options.peers))
-      result.peers.push_back(&peer_named(name));
-    result.run_slow_peers = true;
-  }
+  result.peers = chosen_peers(options);
+  result.run_slow_peers = !options.peers.empty();
   if (options.quick) result.plan = {.warm_up_seconds = 0.05, .seconds = 0.4, .minimum_repeats = 3};
   return result;
+}
+
+void bench_on_gpu(const AttentionBenchOptions& options, const std::vector<AttentionCase>& cases,
+                  const CommandLine& line) {
+  const std::pair<bool, const char*> for_the_cpu[] = {{options.forward, "--forward"},
+                                                      {options.variants, "--variants"},
+                                                      {options.compiled, "--compiled"},
+                                                      {options.keep_memory, "--keep-memory"}};
+  for (const auto& [given, name] : for_the_cpu) {
+    if (given) throw UsageError(std::string(name) + " is for the CPU; leave it or --device out");
+  }
+  GpuBenchRequest request{.cases = cases, .json = options.json, .command = line.text()};
+  request.options.device = use_device(options.device);
+  request.options.peers = chosen_peers(options);
+  request.options.run_slow_peers = !options.peers.empty();
+  if (options.quick) request.options.plan.seconds = 0.03;
+  request.dtypes = {c10::kBFloat16, c10::kFloat};
+  if (!options.dtype.empty()) request.dtypes = {dtype_from_name(options.dtype)};
+  run_gpu_bench(request);
 }
 
 void warn_when_busy() {
@@ -156,7 +193,6 @@ int run_bench_attention(const CommandLine& line) {
   if (!read_options(app, line)) return kDone;
 
   if (options.keep_memory) keep_freed_memory();
-  use_cpu(options.device);
   check_output_file("--json", options.json);
   BenchmarkOptions settings = benchmark_options(options);
   // Before anything is measured, so that a mistake in a name or a length shows at once.
@@ -166,6 +202,11 @@ int run_bench_attention(const CommandLine& line) {
       std::printf("%-28s %s\n", one.name.c_str(), shape_text(one).c_str());
     return kDone;
   }
+  if (options.device.asks_for_gpu()) {
+    bench_on_gpu(options, cases, line);
+    return kDone;
+  }
+  use_device(options.device);
   warn_when_busy();
   BenchmarkRecord record{
       .machine = describe_machine(), .command = line.text(), .pass = settings.pass};

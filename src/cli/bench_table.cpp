@@ -2,9 +2,10 @@
 #include "cli/bench_table.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench_json.h"
+#include "cli/formatted.h"
 #include "cli/version.h"
 
 namespace fmmformer::cli {
@@ -16,13 +17,6 @@ using bench::Timing;
 using nlohmann::json;
 
 constexpr double kMebibyte = 1024.0 * 1024.0;
-
-template <typename... Values>
-std::string formatted(const char* format, Values... values) {
-  char buffer[160];
-  std::snprintf(buffer, sizeof buffer, format, values...);
-  return buffer;
-}
 
 std::string time_text(const Timing& timing) {
   const char* format = timing.median < 0.1 ? "%.2f ms +-%.0f%%" : "%.0f ms +-%.0f%%";
@@ -38,22 +32,6 @@ std::string ratio_text(const BenchmarkRow& row, const std::string& peer) {
   const auto found = std::ranges::find(row.peers, peer, &PeerResult::name);
   if (found == row.peers.end() || !found->timing) return "-";
   return formatted("%.2fx", found->ratio);
-}
-
-json timing_json(const Timing& timing) {
-  return {{"median_ms", timing.median * 1e3},
-          {"lower_quartile_ms", timing.lower * 1e3},
-          {"upper_quartile_ms", timing.upper * 1e3},
-          {"best_ms", timing.best * 1e3},
-          {"repeats", timing.repeats}};
-}
-
-json case_json(const bench::AttentionCase& c) {
-  json maps = json::array();
-  for (const FeatureMap map : c.feature_maps) maps.push_back(enum_name(map));
-  return {{"batch", c.batch},       {"length", c.length},        {"heads", c.heads},
-          {"head_dim", c.head_dim}, {"value_dim", c.channels()}, {"bandwidth", c.bandwidth},
-          {"causal", c.causal},     {"feature_maps", maps}};
 }
 
 json row_json(const BenchmarkRow& row) {

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/command.h"
+#include "cli/version.h"
 
 namespace fmmformer::cli {
 
@@ -23,18 +24,21 @@ c10::Device use_device(const DeviceOptions& options) {
   if (options.device != "cuda" && !options.device.starts_with("cuda:")) {
     throw UsageError("--device is '" + options.device + "'; allowed: cpu, cuda, cuda:N");
   }
-  if (!at::hasCUDA()) {
-    throw UsageError("--device " + options.device +
-                     ": this machine has no usable GPU; leave --device out to use the CPU");
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError("--device " + options.device + ": " + why +
+                     "; leave --device out to use the CPU");
+  };
+  if (!has_cuda_kernels()) {
+    refuse("this program was built without CUDA kernels (they need nvcc and a torch with CUDA)");
   }
-  return c10::Device(options.device);
-}
-
-void use_cpu(const DeviceOptions& options) {
-  if (use_device(options).is_cpu()) return;
-  throw UsageError("--device " + options.device +
-                   ": this benchmark runs on the CPU; leave --device out, or time a GPU with "
-                   "bench/attention_cuda.py");
+  if (!at::hasCUDA()) refuse("this machine has no usable GPU");
+  const c10::Device device(options.device);
+  const int count = static_cast<int>(at::getNumGPUs());
+  if (device.index() >= count) {
+    refuse("this machine has " + std::to_string(count) + " GPU" + (count == 1 ? "" : "s") +
+           ", counted from 0");
+  }
+  return {device.type(), device.has_index() ? device.index() : c10::DeviceIndex{0}};
 }
 
 }  // namespace fmmformer::cli

@@ -15,15 +15,13 @@ namespace fmmformer::cli {
 struct DeviceOptions {
   std::string device = "cpu";
   int threads = 0;
+
+  bool asks_for_gpu() const { return device.starts_with("cuda"); }
 };
 void add_device_options(CLI::App& app, DeviceOptions& options);
 
-/// Sets the number of threads and returns the device. Throws UsageError for a device that is not
-/// there.
+/// Sets the number of threads and returns the device: cuda is cuda:0. Throws UsageError for a
+/// device that is not there.
 c10::Device use_device(const DeviceOptions& options);
-
-/// The same for a command that has nothing to run on a GPU: another device than the CPU is an
-/// error.
-void use_cpu(const DeviceOptions& options);
 
 }  // namespace fmmformer::cli

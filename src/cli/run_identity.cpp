@@ -3,6 +3,7 @@
 
 #include <torch/version.h>
 
+#include "bench/gpu.h"
 #include "bench/machine.h"
 #include "cli/version.h"
 #include "fmmformer/core/utc_time.h"
@@ -11,11 +12,13 @@ namespace fmmformer::cli {
 
 train::RunIdentity run_identity(const c10::Device& device, const std::string& command) {
   const bench::Machine machine = bench::look_at_machine();
-  return {.machine = {{"cpu", machine.cpu},
-                      {"cores", machine.cores},
-                      {"threads", machine.threads},
-                      {"isa", machine.instruction_set},
-                      {"device", device.str()}},
+  nlohmann::ordered_json described = {{"cpu", machine.cpu},
+                                      {"cores", machine.cores},
+                                      {"threads", machine.threads},
+                                      {"isa", machine.instruction_set},
+                                      {"device", device.str()}};
+  if (!device.is_cpu()) described["gpu"] = bench::gpu_name(device);
+  return {.machine = std::move(described),
           .versions = {{"fmmformer", project_version()}, {"torch", TORCH_VERSION}},
           .commit = std::string(git_commit()),
           .command = command,

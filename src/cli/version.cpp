@@ -13,13 +13,15 @@ std::string_view project_version() { return FMMFORMER_VERSION; }
 
 std::string_view git_commit() { return FMMFORMER_COMMIT; }
 
+bool has_cuda_kernels() { return !std::string_view(FMMFORMER_CUDA_ARCHITECTURES).empty(); }
+
 std::string version_text() {
   std::string text = "fmmformer ";
   text.append(project_version()).append(" (commit ").append(git_commit());
   text.append(", torch ").append(TORCH_VERSION).append(", ").append(active_instruction_set());
   // A list of CMake's: "80;90".
   const std::string_view architectures = FMMFORMER_CUDA_ARCHITECTURES;
-  if (architectures.empty()) return text.append(", no CUDA kernels)");
+  if (!has_cuda_kernels()) return text.append(", no CUDA kernels)");
   return text.append(", CUDA kernels for sm_").append(architectures).append(")");
 }
 

@@ -12,6 +12,9 @@ std::string_view project_version();
 /// of git.
 std::string_view git_commit();
 
+/// Whether the CUDA kernels are in this build.
+bool has_cuda_kernels();
+
 /// "fmmformer 0.1.0 (commit 1234567, torch 2.11.0, AVX-512, CUDA kernels for sm_90)", or "no CUDA
 /// kernels" in a build without them.
 std::string version_text();

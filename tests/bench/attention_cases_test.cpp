@@ -84,6 +84,17 @@ TEST(AttentionCases, TheShapeReadsAsBatchLengthHeadsDimThenMapsPlusBand) {
             "2x97x2x16:8 two-sided 2+(3,7)");
 }
 
+TEST(AttentionCases, WhatIsTimedOnAGpuIsTimedThereAlone) {
+  const auto cases = cases_with_tag(CaseTag::kGpu);
+  EXPECT_GE(cases.size(), 12u);
+  for (const AttentionCase& one : cases) {
+    EXPECT_TRUE(one.name.starts_with("gpu_")) << one.name;
+    EXPECT_EQ(one.tags.size(), 1u) << one.name;
+    EXPECT_EQ(one.dtypes.front(), c10::kBFloat16) << one.name;
+    EXPECT_TRUE(one.gpu_limit || one.name.starts_with("gpu_short_")) << one.name;
+  }
+}
+
 TEST(AttentionCases, TypesHaveShortNames) {
   for (const auto* name : {"fp64", "fp32", "bf16", "fp16"})
     EXPECT_EQ(dtype_name(dtype_from_name(name)), name);

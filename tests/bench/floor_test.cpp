@@ -43,6 +43,18 @@ TEST(Floor, TwoSidedFarFieldsCostLessBackward) {
   EXPECT_DOUBLE_EQ(floor_operations(c, Pass::kForwardBackward) / causal, 12.0 / 14.0);
 }
 
+TEST(Floor, InBytesIsEveryTensorOncePerPass) {
+  const AttentionCase& c = case_named("gpu_65536_r3_band30");
+  const double tensor = 65536.0 * 8 * 64 * 2;
+  EXPECT_DOUBLE_EQ(floor_bytes(c, c10::kBFloat16, Pass::kForward), 4 * tensor);
+  EXPECT_DOUBLE_EQ(floor_bytes(c, c10::kBFloat16, Pass::kForwardBackward), 11 * tensor);
+  EXPECT_DOUBLE_EQ(floor_bytes(c, c10::kFloat, Pass::kForward), 8 * tensor);
+  const AttentionCase wide_values{
+      .name = "a", .batch = 1, .length = 1, .heads = 1, .head_dim = 2, .value_dim = 8};
+  EXPECT_DOUBLE_EQ(floor_bytes(wide_values, c10::kFloat, Pass::kForwardBackward),
+                   4 * (6 * 2 + 5 * 8));
+}
+
 TEST(Floor, IsATimeAtTheMachinesRate) {
   EXPECT_NEAR(floor_seconds(case_named(kPlainCase), Pass::kForwardBackward, 200e9), 16.3e-3,
               0.3e-3);

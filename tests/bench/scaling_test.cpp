@@ -23,6 +23,22 @@ TEST(Scaling, TooFewPointsHaveNoExponent) {
   EXPECT_EQ(growth_exponent({}), 0);
 }
 
+TEST(Scaling, ShortSamplesComeInBatchesAndCountOneByOne) {
+  const ScalingPlan alone;
+  EXPECT_EQ(alone.batch(512), 1);
+  ScalingPlan plan{.lengths = {64}, .batch_tokens = 256};
+  EXPECT_EQ(plan.batch(64), 4);
+  EXPECT_EQ(plan.batch(1024), 1);
+  plan.timing = {.warm_up_seconds = 0, .seconds = 0.01, .minimum_repeats = 2};
+  const ScalingMethod fmm = scaling_methods().back();
+  const auto in_batches = measure_scaling(fmm, plan, [](int64_t) {});
+  plan.batch_tokens = 1;
+  const auto one_by_one = measure_scaling(fmm, plan, [](int64_t) {});
+  EXPECT_NEAR(
+      static_cast<double>(in_batches[0].peak_bytes) / static_cast<double>(one_by_one[0].peak_bytes),
+      1, 0.2);
+}
+
 TEST(Scaling, AMethodIsNotAskedForARunThatWouldTakeTooLong) {
   ScalingPlan plan{.lengths = {64, 128, 256}, .longest_run = 0};
   plan.timing = {.warm_up_seconds = 0, .seconds = 0.01, .minimum_repeats = 2};

@@ -29,6 +29,25 @@ TEST(Statistics, NothingToSummariseIsAnError) {
   EXPECT_THROW(summarise({}), std::invalid_argument);
 }
 
+TEST(Statistics, RunsInARowShareTheirTime) {
+  const Timing timing = summarise({4, 1, 3, 2}).per_run(10);
+  EXPECT_DOUBLE_EQ(timing.median, 0.25);
+  EXPECT_DOUBLE_EQ(timing.spread(), 0.3);
+  EXPECT_EQ(timing.repeats, 4);
+}
+
+TEST(Statistics, AnotherClockMayKeepTheTime) {
+  int runs = 0;
+  const Work work = [&] { ++runs; };
+  const Clock clock = [](const Work& timed) {
+    timed();
+    return 7.0;
+  };
+  const TimingPlan plan{.warm_up_seconds = 0, .seconds = 1, .minimum_repeats = 2};
+  EXPECT_DOUBLE_EQ(time_in_turns({&work, 1}, plan, clock).front().median, 7);
+  EXPECT_GE(runs, 3);
+}
+
 TEST(Statistics, CandidatesTakeTurns) {
   std::string order;
   const std::vector<std::function<void()>> candidates = {[&] { order += 'a'; },

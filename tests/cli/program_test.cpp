@@ -44,7 +44,9 @@ TEST_F(Program, AMistakeExitsWithTwoAndNamesTheRightWord) {
       {"bench attention --json /no/such/folder/x.json", "/no/such/folder"},
       {"bench scaling --json /no/such/folder/x.json", "/no/such/folder"},
       {"bench scaling --device tpu", "cuda"},
-      {"bench scaling --device cuda", "leave --device out"},
+      {"bench scaling --device cuda:99", "leave --device out"},
+      {"bench attention --device cuda:99", "leave --device out"},
+      {"bench attention --device cuda --variants", "--variants is for the CPU"},
       {"verify --device cuda", "leave --device out"},
       {"verify --json /no/such/folder/x.json", "/no/such/folder"},
   };
