@@ -8,13 +8,18 @@
 #include "attention/philox.h"
 #include "fmmformer/core/random.h"
 #include "nn/cpu/dropout_kernel.h"
+#include "nn/cuda/dropout_cuda.h"
 
 namespace fmmformer {
 
 using at::Tensor;
 
+int64_t dropout_seed_value(uint64_t run_seed, int64_t step) {
+  return static_cast<int64_t>(derive_seed(run_seed, "dropout", step));
+}
+
 Tensor dropout_seed(uint64_t run_seed, int64_t step, const at::Device& device) {
-  const auto seed = static_cast<int64_t>(derive_seed(run_seed, "dropout", step));
+  const int64_t seed = dropout_seed_value(run_seed, step);
   return at::full({1}, seed, at::TensorOptions().dtype(at::kLong)).to(device);
 }
 
@@ -35,7 +40,9 @@ bool is_plain(const DropoutSite& site, const Pass& pass) {
 }
 
 /// Work for the SIMD kernels: fp32 on the CPU. `seed` then lies in plain memory.
-bool has_kernel(const Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
+bool has_cpu_kernel(const Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
+
+bool has_kernel(const Tensor& x) { return has_cpu_kernel(x) || cuda::has_dropout_kernel(x); }
 
 cpu::DropoutStream stream_of(const DropoutSite& site, const Tensor& seed) {
   if (site.probability == 0) return {};
@@ -67,6 +74,7 @@ Tensor factors_like(const Tensor& x, const DropoutSite& site, const Tensor& seed
 
 Tensor multiplied(const Tensor& any, const DropoutSite& site, const Tensor& seed) {
   if (!has_kernel(any)) return any * factors_like(any, site, seed);
+  if (any.is_cuda()) return cuda::dropout_multiply(any, site, seed);
   const Tensor x = any.contiguous();
   Tensor out = at::empty_like(x);
   const float* from = x.const_data_ptr<float>();
@@ -78,8 +86,12 @@ Tensor multiplied(const Tensor& any, const DropoutSite& site, const Tensor& seed
   return out;
 }
 
+bool is_alike(const Tensor& a, const Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.device() == b.device();
+}
+
 bool fits_kernel(const Tensor& x, const Tensor& bias) {
-  return has_kernel(x) && (!bias.defined() || (has_kernel(bias) && bias.is_contiguous()));
+  return has_kernel(x) && (!bias.defined() || (is_alike(bias, x) && bias.is_contiguous()));
 }
 
 cpu::RowBias row_bias(const Tensor& bias) {
@@ -94,10 +106,11 @@ Tensor shifted(const Tensor& x, const Tensor& bias) {
 
 Tensor shifted_and_added(const Tensor& residual, const Tensor& any, const Tensor& bias,
                          const DropoutSite& site, const Tensor& seed) {
-  if (!fits_kernel(any, bias) || !has_kernel(residual) || residual.sizes() != any.sizes()) {
+  if (!fits_kernel(any, bias) || !is_alike(residual, any) || residual.sizes() != any.sizes()) {
     const Tensor x = shifted(any, bias);
     return residual + (site.probability > 0 ? x * factors_like(x, site, seed) : x);
   }
+  if (any.is_cuda()) return cuda::dropout_add(residual, any, bias, site, seed);
   const Tensor x = any.contiguous(), base = residual.contiguous();
   Tensor out = at::empty_like(x);
   const float *from = x.const_data_ptr<float>(), *rest = base.const_data_ptr<float>();
@@ -175,32 +188,46 @@ struct ResidualDropout : torch::autograd::Function<ResidualDropout> {
   }
 };
 
+/// x = dropout(relu(x + bias)).
+void relu_in_place(const Tensor& x, const Tensor& bias, const DropoutSite& site,
+                   const Tensor& seed) {
+  if (x.is_cuda()) return cuda::dropout_relu_(x, bias, site, seed);
+  float* values = x.mutable_data_ptr<float>();
+  const auto stream = stream_of(site, seed);
+  const cpu::RowBias row = row_bias(bias);
+  for_each_block(x.numel(), [&](int64_t begin, int64_t count) {
+    cpu::dropout_relu(stream, begin, count, values + begin, row, values + begin);
+  });
+}
+
+Tensor gradient_of_relu(const Tensor& out, const Tensor& any, double probability) {
+  if (out.is_cuda()) return cuda::dropout_relu_gradient(out, any, probability);
+  const auto scale = static_cast<float>(1.0 / (1.0 - probability));
+  const Tensor grad = any.contiguous();
+  Tensor result = at::empty_like(grad);
+  const float *g = grad.const_data_ptr<float>(), *o = out.const_data_ptr<float>();
+  float* to = result.mutable_data_ptr<float>();
+  for_each_block(grad.numel(), [&](int64_t begin, int64_t count) {
+    for (int64_t e = begin; e < begin + count; ++e) to[e] = o[e] > 0 ? g[e] * scale : 0.0f;
+  });
+  return result;
+}
+
 // out > 0 exactly where an element was positive and kept: backward needs neither input nor mask.
 struct ReluDropout : torch::autograd::Function<ReluDropout> {
   static Tensor forward(AutogradContext* context, Tensor x, const OptionalTensor& some_bias,
                         const DropoutSite& site, const OptionalTensor& some_seed) {
     const Tensor bias = some_bias.value_or(Tensor()), seed = some_seed.value_or(Tensor());
-    float* values = x.mutable_data_ptr<float>();
-    const auto stream = stream_of(site, seed);
-    const cpu::RowBias row = row_bias(bias);
-    for_each_block(x.numel(), [&](int64_t begin, int64_t count) {
-      cpu::dropout_relu(stream, begin, count, values + begin, row, values + begin);
-    });
+    relu_in_place(x, bias, site, seed);
     context->mark_dirty({x});
     context->save_for_backward({x});
-    context->saved_data["scale"] = 1.0 / (1.0 - site.probability);
+    context->saved_data["probability"] = site.probability;
     keep_bias(context, bias);
     return x;
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const Tensor out = context->get_saved_variables()[0], grad = grads[0].contiguous();
-    const auto scale = static_cast<float>(context->saved_data["scale"].toDouble());
-    Tensor result = at::empty_like(grad);
-    const float *g = grad.const_data_ptr<float>(), *o = out.const_data_ptr<float>();
-    float* to = result.mutable_data_ptr<float>();
-    for_each_block(grad.numel(), [&](int64_t begin, int64_t count) {
-      for (int64_t e = begin; e < begin + count; ++e) to[e] = o[e] > 0 ? g[e] * scale : 0.0f;
-    });
+    const Tensor result = gradient_of_relu(context->get_saved_variables()[0], grads[0],
+                                           context->saved_data["probability"].toDouble());
     return {result, gradient_of_bias(context, result), Tensor(), Tensor()};
   }
 };

@@ -127,6 +127,67 @@ TEST(Dropout, ABiasIsAddedToEveryRowBeforeDropping) {
   }
 }
 
+/// out, and the gradients of x, residual and bias, for all three kinds of dropout on a device.
+std::vector<Tensor> results_on(at::Device device, at::ScalarType type, int64_t columns) {
+  const Pass pass{.training = true, .dropout_seed = dropout_seed(7, 0, device)};
+  const auto leaf = [&](int64_t rows, int64_t seed) {
+    const Tensor values =
+        torch::arange(rows * columns, torch::kDouble).mul(0.37 + 0.01 * seed).sin();
+    return values.view({rows, columns}).to(device, type).requires_grad_();
+  };
+  std::vector<Tensor> results;
+  const auto add = [&](const Tensor& out, const std::vector<Tensor>& leaves) {
+    out.backward(leaf(37, 9).detach());
+    results.push_back(out.detach().cpu());
+    for (const Tensor& t : leaves) results.push_back(t.grad().cpu());
+  };
+  const Tensor a = leaf(37, 1), b = leaf(37, 2), c = leaf(37, 3), d = leaf(37, 4),
+               bias = leaf(1, 5), other_bias = leaf(1, 6);
+  add(dropout(a, kSite, pass), {a});
+  add(residual_dropout(b, c, bias.view({columns}), kSite, pass), {b, c, bias});
+  add(relu_dropout(d * 1, other_bias.view({columns}), kSite, pass), {d, other_bias});
+  return results;
+}
+
+TEST(Dropout, AGpuDrawsTheMasksOfTheCpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  // 8 and 512: whole groups of elements; the others end within one.
+  for (const int64_t columns : {1, 3, 8, 70, 512}) {
+    for (const auto type : {torch::kFloat, torch::kBFloat16, torch::kHalf, torch::kDouble}) {
+      const auto here = results_on(torch::kCPU, type, columns);
+      const auto there = results_on(torch::kCUDA, type, columns);
+      const double allowed = type == torch::kBFloat16 ? 3e-2 : type == torch::kHalf ? 4e-3 : 1e-5;
+      for (size_t i = 0; i < here.size(); ++i) {
+        EXPECT_EQ(there[i].scalar_type(), type);
+        EXPECT_TRUE(torch::allclose(here[i].to(torch::kDouble), there[i].to(torch::kDouble),
+                                    allowed, 4 * allowed))
+            << "result " << i << " of type " << type << ", " << columns << " columns";
+      }
+      for (const size_t out : {size_t{0}, size_t{6}}) {
+        EXPECT_TRUE(torch::equal(here[out].ne(0), there[out].ne(0))) << out;
+      }
+    }
+  }
+}
+
+TEST(Dropout, OnAGpuFp32IsBitForBitThatOfPlainTensorOperations) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  const Pass pass{.training = true, .dropout_seed = dropout_seed(7, 0, at::kCUDA)};
+  for (const int64_t length : {1, 3, 4, 5, 63, 64, 65, 8191, 8192, 50001}) {
+    const auto options = torch::dtype(torch::kFloat).device(torch::kCUDA);
+    const Tensor factors = dropout_factors({length}, kSite, pass.dropout_seed);
+    const Tensor x = torch::randn({length}, options), y = torch::randn({length}, options);
+    EXPECT_TRUE(torch::equal(dropout(x, kSite, pass), x * factors)) << length;
+    EXPECT_TRUE(torch::equal(residual_dropout(y, x, {}, kSite, pass), y + x * factors)) << length;
+    EXPECT_TRUE(torch::equal(relu_dropout(x.clone(), {}, kSite, pass), x.relu() * factors))
+        << length;
+    // A view that begins in the middle of a group.
+    if (length < 64) continue;
+    const Tensor part = x.narrow(0, 1, length - 1);
+    EXPECT_TRUE(torch::equal(dropout(part, kSite, pass), part * factors.narrow(0, 0, length - 1)));
+  }
+}
+
 TEST(Dropout, ATrainingPassWithoutASeedIsAnError) {
   const Pass pass{.training = true};
   EXPECT_THROW(dropout(torch::ones({2}), kSite, pass), c10::ValueError);

@@ -27,7 +27,9 @@ struct Pass {
   std::function<void(const AttentionRecord&)> on_attention;  // empty: nobody looks
 };
 
-/// The seed tensor of one training step: a function of the run's seed and the step, nothing else.
+/// The seed of one training step: a function of the run's seed and the step, nothing else.
+int64_t dropout_seed_value(uint64_t run_seed, int64_t step);
+/// The same as the tensor that a Pass wants.
 at::Tensor dropout_seed(uint64_t run_seed, int64_t step, const at::Device& device);
 
 }  // namespace fmmformer

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/cuda/dropout_cuda.h"
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "nn/cuda/dropout_kernel.h"
+
+namespace fmmformer::cuda {
+namespace {
+
+using at::Tensor;
+
+const void* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
+}
+
+DropoutStream stream_of(const DropoutSite& site, const Tensor& seed) {
+  return {.seed = site.probability > 0 ? seed.const_data_ptr<int64_t>() : nullptr,
+          .site = static_cast<uint32_t>(site.site),
+          .probability = site.probability};
+}
+
+DropoutElement element_of(const Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 ? DropoutElement::kBFloat16
+         : x.scalar_type() == at::kHalf   ? DropoutElement::kHalf
+                                          : DropoutElement::kFloat;
+}
+
+struct SweepTensors {
+  const Tensor& x;
+  Tensor bias = {}, other = {};
+  const Tensor& out;
+};
+
+using Sweep = cudaError_t (*)(const DropoutStream&, const DropoutSweep&, cudaStream_t);
+
+/// All of them contiguous.
+void run(Sweep sweep, const DropoutStream& stream, const SweepTensors& tensors) {
+  const c10::cuda::CUDAGuard device(tensors.x.device());
+  const DropoutSweep arguments{.element = element_of(tensors.x),
+                               .elements = tensors.x.numel(),
+                               .x = tensors.x.const_data_ptr(),
+                               .bias = data_or_null(tensors.bias),
+                               .columns = tensors.bias.defined() ? tensors.bias.numel() : 1,
+                               .other = data_or_null(tensors.other),
+                               .out = tensors.out.mutable_data_ptr()};
+  C10_CUDA_CHECK(sweep(stream, arguments, c10::cuda::getCurrentCUDAStream()));
+}
+
+}  // namespace
+
+bool has_dropout_kernel(const Tensor& x) {
+  const auto type = x.scalar_type();
+  return x.is_cuda() && (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+}
+
+Tensor dropout_multiply(const Tensor& any, const DropoutSite& site, const Tensor& seed) {
+  const Tensor x = any.contiguous();
+  Tensor out = at::empty_like(x);
+  run(&dropout_multiply, stream_of(site, seed), {.x = x, .out = out});
+  return out;
+}
+
+Tensor dropout_add(const Tensor& residual, const Tensor& any, const Tensor& bias,
+                   const DropoutSite& site, const Tensor& seed) {
+  const Tensor x = any.contiguous();
+  Tensor out = at::empty_like(x);
+  run(&dropout_add, stream_of(site, seed),
+      {.x = x, .bias = bias, .other = residual.contiguous(), .out = out});
+  return out;
+}
+
+void dropout_relu_(const Tensor& x, const Tensor& bias, const DropoutSite& site,
+                   const Tensor& seed) {
+  run(&dropout_relu, stream_of(site, seed), {.x = x, .bias = bias, .out = x});
+}
+
+Tensor dropout_relu_gradient(const Tensor& out, const Tensor& any, double probability) {
+  const Tensor grad = any.contiguous();
+  Tensor result = at::empty_like(grad);
+  run(&dropout_relu_gradient, {.probability = probability},
+      {.x = grad, .other = out.contiguous(), .out = result});
+  return result;
+}
+
+}  // namespace fmmformer::cuda

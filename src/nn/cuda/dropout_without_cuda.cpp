@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a build without CUDA links in place of dropout_cuda.cpp.
+#include <ATen/ATen.h>
+
+#include "nn/cuda/dropout_cuda.h"
+
+namespace fmmformer::cuda {
+
+using at::Tensor;
+
+bool has_dropout_kernel(const Tensor&) { return false; }
+
+Tensor dropout_multiply(const Tensor&, const DropoutSite&, const Tensor&) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+Tensor dropout_add(const Tensor&, const Tensor&, const Tensor&, const DropoutSite&, const Tensor&) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+void dropout_relu_(const Tensor&, const Tensor&, const DropoutSite&, const Tensor&) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+Tensor dropout_relu_gradient(const Tensor&, const Tensor&, double) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+
+}  // namespace fmmformer::cuda
