@@ -31,6 +31,8 @@ struct TrainConfig {
   int64_t batch_size = 64;
   int64_t accumulate = 1;
   Precision precision = Precision::kFp32;
+  bool tf32 = false;
+  bool cuda_graph = true;
   int64_t log_every = 10;
   int64_t evaluate_every = 100;
   int64_t evaluation_batches = 20;
@@ -46,6 +48,11 @@ struct TrainConfig {
     visit("accumulate", self.accumulate, Range{.low = 1},
           "a step's batch is computed in this many parts, for less memory; must divide batch_size");
     visit("precision", self.precision, "fp32, or bf16 with fp32 master weights");
+    visit("tf32", self.tf32,
+          "fp32 matrix products of a GPU round their factors to 10 bits: faster, far less exact");
+    visit("cuda_graph", self.cuda_graph,
+          "a GPU repeats the whole step from a captured graph, where shapes and model allow it; "
+          "changes nothing but speed");
     visit("log_every", self.log_every, Range{.low = 1}, "steps between lines of metrics.jsonl");
     visit("evaluate_every", self.evaluate_every, Range{.low = 1}, "steps between evaluations");
     visit("evaluation_batches", self.evaluation_batches, Range{.low = 0},

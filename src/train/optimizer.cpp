@@ -55,8 +55,10 @@ Optimizer::Optimizer(NamedTensors parameters, const OptimizerConfig& config, Opt
     slots_.push_back(std::move(slot));
   }
   if (path_ == OptimizerPath::kAuto) {
-    const bool on_cpu = slots_.empty() || slots_.front().parameter.is_cpu();
-    path_ = on_cpu ? OptimizerPath::kFusedCpu : OptimizerPath::kComposed;
+    const at::Device device = slots_.empty() ? at::kCPU : slots_.front().parameter.device();
+    path_ = device.is_cpu()                       ? OptimizerPath::kFusedCpu
+            : device.is_cuda() && has_step_cuda() ? OptimizerPath::kFusedCuda
+                                                  : OptimizerPath::kComposed;
   }
 }
 
@@ -77,15 +79,28 @@ std::vector<OptimizerWork> Optimizer::work_with_gradients() const {
 }
 
 void Optimizer::step(double learning_rate, double beta1) {
+  PackedFactors factors = count_step(learning_rate, beta1);
+  const Tensor here = at::from_blob(factors.value, {kFactorCount}, at::kDouble);
+  advance(slots_.empty() ? here : here.to(slots_.front().parameter.device()));
+}
+
+PackedFactors Optimizer::count_step(double learning_rate, double beta1) {
+  ++steps_;
+  return packed(
+      update_factors(config_, {.step = steps_, .learning_rate = learning_rate, .beta1 = beta1}));
+}
+
+void Optimizer::advance(const Tensor& factors) {
   const at::NoGradGuard no_grad;
   const std::vector<OptimizerWork> work = work_with_gradients();
-  ++steps_;
-  const UpdateFactors<double> factors =
-      update_factors(config_, {.step = steps_, .learning_rate = learning_rate, .beta1 = beta1});
+  if (work.empty()) return;
+  if (path_ == OptimizerPath::kFusedCuda) return step_cuda(work, factors, config_.clip_tensor);
+  const Tensor here = factors.cpu();
+  const UpdateFactors<double> known = unpacked(here.const_data_ptr<double>());
   if (path_ == OptimizerPath::kFusedCpu) {
-    step_fused(work, factors, config_.clip_tensor);
+    step_fused(work, known, config_.clip_tensor);
   } else {
-    step_composed(work, factors, config_.clip_tensor);
+    step_composed(work, known, config_.clip_tensor);
   }
 }
 

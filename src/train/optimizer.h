@@ -10,14 +10,15 @@
 
 #include "train/named_tensors.h"
 #include "train/optimizer_config.h"
+#include "train/optimizer_math.h"
 
 namespace fmmformer::train {
 
 struct OptimizerWork;
 
-/// How a step is computed. kAuto: one fused loop over all tensors where they lie on the CPU,
-/// torch's operators elsewhere. The other two exist so that each can be tested on any device.
-enum class OptimizerPath { kAuto, kFusedCpu, kComposed };
+/// How a step is computed. kAuto: fused over all tensors, by a loop on the CPU and by kernels on a
+/// GPU; torch's operators where this build has neither. They have names so that each can be tested.
+enum class OptimizerPath { kAuto, kFusedCpu, kFusedCuda, kComposed };
 
 /// Advances parameters in place from their gradients. Moments are kept in fp32 (fp64 for fp64
 /// parameters). A bf16 or fp16 parameter has an fp32 master copy among the state, which is what is
@@ -33,6 +34,13 @@ class Optimizer {
   /// One update. With config.clip_tensor, each tensor's gradient is first scaled down to that norm;
   /// the gradients themselves stay as they are.
   void step(double learning_rate, double beta1);
+
+  /// step() in two halves, for a device that reads what changes from step to step in its own memory
+  /// (a captured graph): count_step() begins update number steps() + 1 and says what it needs to
+  /// know; advance() makes the update from that, as fp64 [kFactorCount] on the parameters' device,
+  /// without waiting for the device.
+  PackedFactors count_step(double learning_rate, double beta1);
+  void advance(const at::Tensor& factors);
 
   /// Scales all gradients in place by min(1, max_norm / (norm + 1e-6)), norm that of all of them
   /// together, and returns the norm before: a scalar on the parameters' device (fp64 on the CPU,

@@ -8,13 +8,23 @@ namespace {
 
 using at::Tensor;
 
-/// Norms of all tensors, fp32 or better, as scalars on their device.
+/// What sums and factors of a type are kept in.
+at::ScalarType wide(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
+
+constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
+
+/// Norms of all tensors, fp32 or better, as scalars on their device. All are of one type: torch's
+/// list operators fall back to one launch a tensor otherwise.
 Tensor norms_of(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> wide;
+  return at::stack(at::_foreach_norm(tensors, 2, wide(tensors.front().scalar_type())));
+}
+
+std::vector<Tensor> of_type(const std::vector<Tensor>& tensors, at::ScalarType type) {
+  std::vector<Tensor> same;
   for (const Tensor& tensor : tensors) {
-    wide.push_back(tensor.scalar_type() == at::kDouble ? tensor : tensor.to(at::kFloat));
+    if (tensor.scalar_type() == type) same.push_back(tensor);
   }
-  return at::stack(at::_foreach_norm(wide, 2));
+  return same;
 }
 
 Tensor clip_factors(const Tensor& norms, double max_norm) {
@@ -65,7 +75,7 @@ void step_one_type(const std::vector<OptimizerWork>& work, const UpdateFactors<d
 
 void step_composed(const std::vector<OptimizerWork>& work, const UpdateFactors<double>& factors,
                    double clip_tensor) {
-  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+  for (const at::ScalarType type : kTypes) {
     std::vector<OptimizerWork> same;
     for (const OptimizerWork& item : work) {
       if (item.parameter.scalar_type() == type) same.push_back(item);
@@ -76,10 +86,18 @@ void step_composed(const std::vector<OptimizerWork>& work, const UpdateFactors<d
 
 Tensor global_clip_composed(const std::vector<Tensor>& gradients, double max_norm) {
   if (gradients.empty()) return at::zeros({});
-  const Tensor norm = norms_of(gradients).norm();
+  std::vector<Tensor> norms;
+  for (const at::ScalarType type : kTypes) {
+    const std::vector<Tensor> same = of_type(gradients, type);
+    if (!same.empty()) norms.push_back(norms_of(same));
+  }
+  const Tensor norm = at::cat(norms).norm();
   if (max_norm > 0) {
     const Tensor factor = clip_factors(norm, max_norm);
-    for (const Tensor& gradient : gradients) gradient.mul_(factor);
+    for (const at::ScalarType type : kTypes) {
+      const std::vector<Tensor> same = of_type(gradients, type);
+      if (!same.empty()) at::_foreach_mul_(same, factor.to(wide(type)));
+    }
   }
   return norm;
 }

@@ -40,6 +40,31 @@ FMMFORMER_HOST_DEVICE inline UpdateFactors<To> factors_as(const UpdateFactors<Fr
           .adaptive = from.adaptive};
 }
 
+/// The same as plain numbers, for memory that host and device share by copying.
+inline constexpr int kFactorCount = 10;
+struct PackedFactors {
+  double value[kFactorCount];
+};
+
+inline PackedFactors packed(const UpdateFactors<double>& factors) {
+  return {{factors.beta1, factors.one_minus_beta1, factors.beta2, factors.one_minus_beta2,
+           factors.l2, factors.decay, factors.moment_scale, factors.eps, factors.step_size,
+           factors.adaptive ? 1.0 : 0.0}};
+}
+
+FMMFORMER_HOST_DEVICE inline UpdateFactors<double> unpacked(const double* value) {
+  return {.beta1 = value[0],
+          .one_minus_beta1 = value[1],
+          .beta2 = value[2],
+          .one_minus_beta2 = value[3],
+          .l2 = value[4],
+          .decay = value[5],
+          .moment_scale = value[6],
+          .eps = value[7],
+          .step_size = value[8],
+          .adaptive = value[9] != 0};
+}
+
 /// One element: advances the moments and the weight.
 ///   g = gradient + l2 * weight
 ///   first = beta1 * first + (1 - beta1) * g        second = beta2 * second + (1 - beta2) * g^2

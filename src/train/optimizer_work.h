@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ways to compute what an Optimizer does; both take what has a gradient, detached.
+// The ways to compute what an Optimizer does; all take what has a gradient, detached.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,14 @@ void step_fused(const std::vector<OptimizerWork>& work, const UpdateFactors<doub
                 double clip_tensor);
 at::Tensor global_clip_fused(const std::vector<at::Tensor>& gradients, double max_norm);
 
-/// Torch's operators over lists of tensors: any device, no wait for it.
+/// One launch (three with clip_tensor) for all tensors of a type, on the current stream, without
+/// waiting: `factors` is read from device memory when the kernels run. In a build without CUDA
+/// has_step_cuda() is false and step_cuda must not be called.
+bool has_step_cuda();
+void step_cuda(const std::vector<OptimizerWork>& work, const at::Tensor& factors,
+               double clip_tensor);
+
+/// Torch's operators over lists of tensors: any device. The clip does not wait for it.
 void step_composed(const std::vector<OptimizerWork>& work, const UpdateFactors<double>& factors,
                    double clip_tensor);
 at::Tensor global_clip_composed(const std::vector<at::Tensor>& gradients, double max_norm);

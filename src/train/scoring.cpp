@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/argmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <stdexcept>
@@ -46,16 +47,22 @@ int64_t evaluation_batches(const tasks::Task& task, const EvaluationPlan& plan) 
 Score evaluate(const Model& model, const tasks::Task& task, const EvaluationPlan& plan,
                const at::Device& device, const EvaluationProgress& progress) {
   at::NoGradGuard no_gradient;
+  std::vector<at::Tensor> scores;  // read at the end: a GPU need not wait between batches
   Score total;
   const int64_t batches = evaluation_batches(task, plan);
   for (int64_t index = 0; index < batches; ++index) {
     const Batch batch = task.batch(
         {.split = plan.split, .round = plan.round, .index = index, .size = plan.batch_size});
     const ScoreTensors score = score_batch(model, batch_tensors(batch, device), Pass{});
-    total += {.loss = score.loss_sum.item<double>(),
-              .correct = score.correct.item<double>(),
-              .count = static_cast<double>(batch.counted())};
+    scores.push_back(at::stack({score.loss_sum, score.correct}));
+    total.count += static_cast<double>(batch.counted());
     if (progress) progress(index + 1, batches);
+  }
+  if (scores.empty()) return total;
+  const at::Tensor all = at::stack(scores).to(at::kCPU, at::kDouble);
+  const double* values = all.const_data_ptr<double>();
+  for (int64_t index = 0; index < batches; ++index) {
+    total += {.loss = values[2 * index], .correct = values[2 * index + 1], .count = 0};
   }
   return total;
 }

@@ -9,15 +9,16 @@
 
 namespace fmmformer::train {
 
-enum class StepPart { kData, kForward, kBackward, kUpdate, kLog };
-inline constexpr std::array<std::string_view, 5> kStepPartNames = {"data", "forward", "backward",
-                                                                   "update", "log"};
+// kReplay: forward, backward and update at once, from a captured graph.
+enum class StepPart { kData, kForward, kBackward, kUpdate, kReplay, kLog };
+inline constexpr std::array<std::string_view, 6> kStepPartNames = {"data",   "forward", "backward",
+                                                                   "update", "replay",  "log"};
 
 /// Wall-clock time by part. On a GPU the parts are those of the thread that feeds it.
 class StepClock {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr int64_t kWarmUpSteps = 3;  // memory and threads come to life: not counted
+  static constexpr int64_t kWarmUpSteps = 5;  // memory, threads, graphs come to life: not counted
 
   StepClock() = default;
 
@@ -57,7 +58,7 @@ class StepClock {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  std::array<double, 5> seconds_{};
+  std::array<double, kStepPartNames.size()> seconds_{};
   int current_ = -1;
   Clock::time_point since_;
   int64_t steps_ = 0, tokens_ = 0;

@@ -32,7 +32,7 @@ RunOutcome start_run(const ExperimentConfig& experiment, const std::filesystem::
 
 /// Goes on from the newest good checkpoint of a run, or from the beginning when there is none yet.
 /// `overrides` may only lengthen the run (train.steps; where the schedule spans the run, its rates
-/// change with it) and set how checkpoints are kept and batches prefetched.
+/// change with it) and set how checkpoints are kept, batches prefetched and steps launched.
 RunOutcome resume_run(const std::filesystem::path& folder,
                       const std::vector<std::string>& overrides, const TrainerOptions& options,
                       TrainListener& listener);

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "fmmformer/core/random.h"
-#include "fmmformer/models/batch_tensors.h"
+#include "train/gpu_arithmetic.h"
 #include "train/model_files.h"
 #include "train/model_pictures.h"
 #include "train/process_memory.h"
@@ -23,6 +23,7 @@ TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
       listener_(listener),
       checkpoints_(folder_.checkpoints(), StoreAccess::kWrite, experiment_.train.keep_checkpoints),
       metric_(metric_for(experiment_.model)) {
+  if (device_.is_cuda()) set_gpu_arithmetic(experiment_.train.tf32);
   const auto seed = static_cast<uint64_t>(experiment_.train.seed);
   task_ = tasks::make_task(experiment_.task, derive_seed(seed, "task"));
   model_ = make_model(experiment_.model, derive_seed(seed, "model"));
@@ -45,6 +46,12 @@ TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
   // Weights from elsewhere do not follow from the seed: a run cut before its first checkpoint would
   // lose them.
   if (!run.resumed && !options.init_from.empty()) save_checkpoint(/*best=*/false);
+  runner_ =
+      make_step_runner({*model_, *optimizer_, clock_},
+                       {.device = device_,
+                        .cuda_graph = experiment_.train.cuda_graph,
+                        .no_graph_because = graph_obstacle(experiment_.model),
+                        .noticed = [this](const std::string& what) { listener_.noticed(what); }});
   batches_.emplace([this](int64_t step) { return batches_of(step); },
                    PrefetchOptions{.threads = experiment_.train.prefetch_threads,
                                    .first = state_.step,
@@ -85,7 +92,7 @@ void TrainingSession::restore() {
   }
 }
 
-TrainingSession::StepBatches TrainingSession::batches_of(int64_t step) const {
+StepBatches TrainingSession::batches_of(int64_t step) const {
   const TrainConfig& train = experiment_.train;
   StepBatches parts;
   for (int64_t part = 0; part < train.accumulate; ++part) {
@@ -96,38 +103,31 @@ TrainingSession::StepBatches TrainingSession::batches_of(int64_t step) const {
   return parts;
 }
 
+StepNumbers TrainingSession::numbers_of(double counted) {
+  const TrainConfig& train = experiment_.train;
+  const ScheduledUpdate update = scheduled_update(experiment_.schedule, state_.step, train.steps);
+  learning_rate_ = update.learning_rate;
+  StepNumbers numbers{.counted = static_cast<float>(std::max(counted, 1.0)),
+                      .update = optimizer_->count_step(update.learning_rate, update.beta1)};
+  // Parts of one step must not share their dropout.
+  for (int64_t part = 0; part < train.accumulate; ++part) {
+    numbers.dropout_seeds.push_back(dropout_seed_value(static_cast<uint64_t>(train.seed),
+                                                       state_.step * train.accumulate + part));
+  }
+  return numbers;
+}
+
 void TrainingSession::train_step() {
   clock_.begin(StepPart::kData);
   const StepBatches parts = batches_->next();
   double counted = 0;
-  for (const Batch& part : parts) counted += static_cast<double>(part.counted());
-  const auto run_seed = static_cast<uint64_t>(experiment_.train.seed);
-  PendingStep done{.step = state_.step, .counted = counted};
   int64_t tokens = 0;
-  optimizer_->zero_grad();
-  for (size_t part = 0; part < parts.size(); ++part) {
-    clock_.begin(StepPart::kData);
-    const BatchTensors batch = batch_tensors(parts[part], device_);
-    clock_.begin(StepPart::kForward);
-    // Parts of one step must not share their dropout.
-    const int64_t pass_number =
-        state_.step * experiment_.train.accumulate + static_cast<int64_t>(part);
-    const Pass pass{.training = true, .dropout_seed = dropout_seed(run_seed, pass_number, device_)};
-    const ScoreTensors score = score_batch(*model_, batch, pass);
-    clock_.begin(StepPart::kBackward);
-    (score.loss_sum / std::max(counted, 1.0)).backward();
-    const at::Tensor loss_sum = score.loss_sum.detach();
-    done.loss_sum = part == 0 ? loss_sum : done.loss_sum + loss_sum;
-    done.correct = part == 0 ? score.correct : done.correct + score.correct;
-    tokens += parts[part].tokens_read();
+  for (const Batch& part : parts) {
+    counted += static_cast<double>(part.counted());
+    tokens += part.tokens_read();
   }
-  clock_.begin(StepPart::kUpdate);
-  const ScheduledUpdate update =
-      scheduled_update(experiment_.schedule, state_.step, experiment_.train.steps);
-  if (experiment_.optimizer.clip_global > 0)
-    optimizer_->global_clip(experiment_.optimizer.clip_global);
-  optimizer_->step(update.learning_rate, update.beta1);
-  learning_rate_ = update.learning_rate;
+  PendingStep done{.step = state_.step, .counted = counted};
+  done.score = runner_->run(parts, numbers_of(counted));
   ++state_.step;
   clock_.count_step(tokens);
   clock_.begin(StepPart::kLog);
@@ -135,13 +135,18 @@ void TrainingSession::train_step() {
 }
 
 bool TrainingSession::collect_losses() {
+  if (pending_.empty()) return true;
+  std::vector<at::Tensor> scores;
+  for (const PendingStep& one : pending_) scores.push_back(one.score);
+  const at::Tensor all = at::stack(scores).to(at::kCPU, at::kDouble);  // waits for the device once
+  const double* values = all.const_data_ptr<double>();
   for (const PendingStep& one : pending_) {
-    const double loss = one.loss_sum.item<double>();
+    const double loss = *values++, correct = *values++;
     if (!std::isfinite(loss)) {
       fail("the loss of step " + std::to_string(one.step + 1));
       return false;
     }
-    state_.window += {.loss = loss, .correct = one.correct.item<double>(), .count = one.counted};
+    state_.window += {.loss = loss, .correct = correct, .count = one.counted};
     last_loss_ = loss / std::max(one.counted, 1.0);
   }
   pending_.clear();
@@ -237,6 +242,7 @@ void TrainingSession::write_result(RunStatus status) {
   result_["tokens_per_second"] = clock_.tokens_per_second();
   result_["peak_bytes"] = peak_bytes(device_);
   result_["share_of_step"] = parts;
+  if (runner_) result_["steps_run"] = runner_->how();
   if (state_.best_metric) {
     result_["best_metric"] = metric_.recorded(*state_.best_metric);
     result_["best_step"] = state_.best_step;

@@ -17,6 +17,7 @@
 #include "train/run_state.h"
 #include "train/step_clock.h"
 #include "train/trainer.h"
+#include "train/training_step.h"
 
 namespace fmmformer::train {
 
@@ -38,13 +39,13 @@ class TrainingSession {
   // A step whose loss may still be on its way from the device.
   struct PendingStep {
     int64_t step;
-    at::Tensor loss_sum, correct;
+    at::Tensor score;  // as training_step() returns it
     double counted;
   };
-  using StepBatches = std::vector<Batch>;
 
   void restore();
   StepBatches batches_of(int64_t step) const;
+  StepNumbers numbers_of(double counted);
   void train_step();
   /// False, with problem_ set, when a loss was not finite.
   bool collect_losses();
@@ -79,6 +80,7 @@ class TrainingSession {
   std::optional<Prefetcher<StepBatches>> batches_;
   std::vector<PendingStep> pending_;
   StepClock clock_;
+  std::unique_ptr<StepRunner> runner_;  // after all that it uses
   InterruptGuard interrupt_;
   std::string problem_;                 // why the run failed
   nlohmann::ordered_json result_ = {};  // of the record

@@ -312,6 +312,68 @@ TEST(Optimizer, AGpuAgreesWithTheCpuAndTakesItsState) {
   }
 }
 
+TEST(Optimizer, AStepInTwoHalvesIsAStep) {
+  const OptimizerConfig config{.kind = OptimizerKind::kRAdam, .clip_tensor = 1};
+  for (const OptimizerPath path : {OptimizerPath::kFusedCpu, OptimizerPath::kComposed}) {
+    const NamedTensors whole = sample_parameters(at::kFloat),
+                       halves = sample_parameters(at::kFloat);
+    Optimizer a(whole, config, path), b(halves, config, path);
+    for (int64_t step = 1; step <= 8; ++step) {  // past RAdam's first steps, which do not divide
+      set_gradients(whole, step);
+      set_gradients(halves, step);
+      a.step(1e-2, 0.9);
+      PackedFactors factors = b.count_step(1e-2, 0.9);
+      b.advance(at::from_blob(factors.value, {kFactorCount}, at::kDouble));
+    }
+    EXPECT_EQ(a.steps(), b.steps());
+    for (size_t i = 0; i < whole.size(); ++i) {
+      EXPECT_TRUE(at::equal(whole[i].second.detach(), halves[i].second.detach()));
+    }
+  }
+}
+
+// More tensors than one launch takes, of sizes around a thread block's share.
+NamedTensors many_parameters(at::ScalarType type) {
+  NamedTensors parameters;
+  for (int64_t i = 0; i < 150; ++i) {
+    const int64_t size = i % 3 == 0 ? 4095 + i % 5 : i - 1;  // the second is empty
+    parameters.emplace_back(std::to_string(i),
+                            noise({size}, i, type).to(at::kCUDA).requires_grad_());
+  }
+  return parameters;
+}
+
+TEST(Optimizer, OnAGpuTheFusedStepAgreesWithTorchsOperatorsAndRepeatsItsBits) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  for (const OptimizerKind kind :
+       {OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kRAdam}) {
+    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+      const OptimizerConfig config{.kind = kind, .weight_decay = 0.01, .clip_tensor = 0.5};
+      const NamedTensors fused = many_parameters(type), again = many_parameters(type),
+                         composed = many_parameters(type);
+      Optimizer a(fused, config), b(again, config), c(composed, config, OptimizerPath::kComposed);
+      for (int64_t step = 1; step <= 8; ++step) {
+        for (const NamedTensors* parameters : {&fused, &again, &composed}) {
+          for (const auto& [name, tensor] : *parameters) {
+            tensor.mutable_grad() =
+                noise(tensor.sizes(), step + tensor.numel(), type).to(at::kCUDA);
+          }
+        }
+        a.step(1e-2, 0.9), b.step(1e-2, 0.9), c.step(1e-2, 0.9);
+      }
+      const NamedTensors fused_state = a.save_state(), composed_state = c.save_state();
+      for (size_t i = 0; i < fused.size(); ++i) {
+        EXPECT_TRUE(at::equal(fused[i].second.detach(), again[i].second.detach()));
+      }
+      const double allowed = type == at::kDouble ? 1e-10 : 1e-5;
+      for (size_t i = 1; i < fused_state.size(); ++i) {  // moments and masters: fp32 at least
+        EXPECT_TRUE(at::allclose(fused_state[i].second, composed_state[i].second, allowed, allowed))
+            << fused_state[i].first;
+      }
+    }
+  }
+}
+
 TEST(Optimizer, RefusesAStateThatIsNotItsOwn) {
   const NamedTensors parameters = sample_parameters(at::kFloat);
   Optimizer optimizer(parameters, {});

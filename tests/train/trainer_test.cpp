@@ -6,13 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <fstream>
-#include <sstream>
-
 #include "core/temporary_folder.h"
 #include "train/checkpoint_store.h"
 #include "train/model_files.h"
-#include "train/run_log.h"
+#include "train/run_comparison.h"
 #include "train/small_experiment.h"
 #include "train/tensor_file.h"
 
@@ -24,51 +21,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 struct Crash : std::exception {};
-
-/// Remembers what it hears; does something at one step.
-struct Watcher : TrainListener {
-  std::function<void()> at_step = [] {};
-  int64_t step_of_action = -1;
-  std::vector<std::string> notes;
-  std::vector<int64_t> saved_steps;
-
-  void stepped(const StepReport& report) override {
-    if (report.step == step_of_action) at_step();
-  }
-  void saved(int64_t step, const std::string&) override { saved_steps.push_back(step); }
-  void noticed(const std::string& text) override { notes.push_back(text); }
-};
-
-std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-// The metrics without what depends on the clock.
-std::vector<std::string> metrics_of(const fs::path& run) {
-  std::vector<std::string> lines;
-  for (auto line : read_run_log(run / "metrics.jsonl")) {
-    line.erase("tokens_per_second");
-    lines.push_back(line.dump());
-  }
-  return lines;
-}
-
-NamedTensors last_weights(const fs::path& run) {
-  const CheckpointStore store(run / "checkpoints", StoreAccess::kRead);
-  return tensors_of(store.load(*store.latest(), CheckpointParts::kModel).model);
-}
-
-void expect_same_weights(const fs::path& a, const fs::path& b) {
-  const NamedTensors first = last_weights(a), second = last_weights(b);
-  ASSERT_EQ(first.size(), second.size());
-  for (size_t i = 0; i < first.size(); ++i) {
-    EXPECT_EQ(first[i].first, second[i].first);
-    EXPECT_TRUE(at::equal(first[i].second, second[i].second)) << first[i].first;
-  }
-}
 
 class Trainer : public testing::Test {
  protected:
