@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build with-cuda test test-quick bench demo format lint sanitize sanitize-quick install clean distclean help setup setup-tests
+.PHONY: build with-cuda test test-quick bench bench-report gpu-check demo format lint sanitize sanitize-quick install clean distclean help setup setup-tests
 MAKEFLAGS += --no-print-directory
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -21,6 +21,12 @@ test-quick: build  ## the C++ and Python tests of the release build only
 
 bench: build  ## times the operator beside its peers: torch's softmax, composites (eager, compiled), the dense near field
 	build/fmmformer bench attention --compiled
+
+bench-report: build  ## renders the results that are kept in bench/results as bench-report.html
+	build/fmmformer report bench/results/*.json -o bench-report.html --title "FMM attention on a GPU"
+
+gpu-check: build  ## on a machine with a GPU: tests, verify, sanitizers and benchmarks there, as gpu-check/gpu_check.json
+	scripts/gpu_check.sh
 
 demo: setup  ## trains softmax, linear and FMM attention on a small copy task, times them, writes one HTML page
 	@[ -f build/build.ninja ] || cmake --preset release $(WITHOUT_GPU)

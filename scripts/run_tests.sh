@@ -30,7 +30,8 @@ build_preset() {
 step_format() { scripts/format.sh --check && python scripts/check_layers.py; }
 step_build() { make build; }
 step_cpp() { ctest --preset release -j "$jobs" --output-on-failure --progress; }
-step_python() { python -m pytest -q python/tests; }
+# -rs: what was skipped and why, such as a GPU's result that is of other kernels than these.
+step_python() { python -m pytest -q -rs python/tests; }
 step_install() { tests/install/consumer_test.sh build; }
 step_wheel() { tests/install/wheel_test.sh build; }
 step_scalar() {

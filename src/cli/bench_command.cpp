@@ -26,6 +26,7 @@ struct AttentionBenchOptions {
   std::string peers;
   bool forward = false;
   bool compiled = false;
+  bool python_peers = false;
   std::string python;
   bool variants = false;
   bool quick = false;
@@ -60,8 +61,11 @@ void add_options(CLI::App& app, AttentionBenchOptions& options) {
       "the plain case with one thing changed (mask, dropout, layout ..), as a ratio to it");
   app.add_flag("--compiled", options.compiled,
                "also the composite under torch.compile, in a Python child (about 20 s a case)");
+  app.add_flag("--python-peers", options.python_peers,
+               "on a GPU: also FlexAttention, flash-attn and fla, where installed, in a Python "
+               "child (about 10 s a case)");
   app.add_option("--python", options.python,
-                 "the Python for --compiled (default: .venv/bin/python)")
+                 "the Python for --compiled and --python-peers (default: .venv/bin/python)")
       ->type_name("PATH");
   app.add_flag("--quick", options.quick, "short cases and short timings");
   app.add_flag(
@@ -139,7 +143,11 @@ void bench_on_gpu(const AttentionBenchOptions& options, const std::vector<Attent
   for (const auto& [given, name] : for_the_cpu) {
     if (given) throw UsageError(std::string(name) + " is for the CPU; leave it or --device out");
   }
-  GpuBenchRequest request{.cases = cases, .json = options.json, .command = line.text()};
+  GpuBenchRequest request{.cases = cases,
+                          .python_peers = options.python_peers,
+                          .python = options.python,
+                          .json = options.json,
+                          .command = line.text()};
   request.options.device = use_device(options.device);
   request.options.peers = chosen_peers(options);
   request.options.run_slow_peers = !options.peers.empty();
@@ -206,6 +214,7 @@ int run_bench_attention(const CommandLine& line) {
     bench_on_gpu(options, cases, line);
     return kDone;
   }
+  if (options.python_peers) throw UsageError("--python-peers needs --device cuda");
   use_device(options.device);
   warn_when_busy();
   BenchmarkRecord record{

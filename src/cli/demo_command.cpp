@@ -150,7 +150,8 @@ int run_demo(const CommandLine& line) {
     }
   }
   std::printf("\nTime and memory of one attention layer against length\n");
-  ScalingRequest request{.command = line.text()};
+  ScalingRequest request;
+  request.command = line.text();
   request.plan.lengths = parse_lengths(options.lengths);
   request.plan.longest_run = 6;
   request.plan.timing = {.warm_up_seconds = 0.1, .seconds = 0.5};

@@ -3,12 +3,15 @@
 
 #include <c10/core/DeviceGuard.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "bench/gpu.h"
 #include "bench/gpu_timing.h"
 #include "cli/gpu_bench_table.h"
+#include "cli/gpu_peers.h"
 #include "cli/run_identity.h"
 #include "fmmformer/core/atomic_file.h"
 
@@ -20,14 +23,35 @@ void print_line(const std::string& line) {
   std::fflush(stdout);
 }
 
-void measure_rows(GpuBenchmarkRecord& record, const GpuBenchRequest& request) {
+using PeersOfCases = std::map<std::string, std::vector<bench::GpuPeerResult>>;
+
+PeersOfCases python_peers(const GpuBenchRequest& request) {
+  const auto half = std::ranges::find_if(request.dtypes, [](c10::ScalarType dtype) {
+    return dtype == c10::kBFloat16 || dtype == c10::kHalf;
+  });
+  if (!request.python_peers || half == request.dtypes.end()) return {};
+  return run_gpu_peers(request.cases, *half, request.options, request.python);
+}
+
+std::vector<std::string> columns_of(const GpuBenchRequest& request, const PeersOfCases& python) {
   std::vector<std::string> columns;
   for (const bench::Peer* peer : request.options.peers) columns.emplace_back(peer->name);
+  if (python.empty()) return columns;
+  for (const bench::GpuPeerResult& peer : python.begin()->second) columns.push_back(peer.name);
+  return columns;
+}
+
+void measure_rows(GpuBenchmarkRecord& record, const GpuBenchRequest& request) {
+  const PeersOfCases python = python_peers(request);
+  const std::vector<std::string> columns = columns_of(request, python);
   print_line(gpu_heading(columns));
   for (const c10::ScalarType dtype : request.dtypes) {
     for (const bench::AttentionCase& one : request.cases) {
-      record.rows.push_back(bench::measure_gpu_case(one, dtype, request.options));
-      print_line(gpu_row(record.rows.back(), columns));
+      bench::GpuRow row = bench::measure_gpu_case(one, dtype, request.options);
+      if (dtype != c10::kFloat && python.contains(one.name))
+        std::ranges::copy(python.at(one.name), std::back_inserter(row.peers));
+      print_line(gpu_row(row, columns));
+      record.rows.push_back(std::move(row));
     }
   }
 }

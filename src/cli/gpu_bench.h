@@ -13,6 +13,8 @@ struct GpuBenchRequest {
   bench::GpuBenchmarkOptions options;
   std::vector<bench::AttentionCase> cases;
   std::vector<c10::ScalarType> dtypes;  // each case in each of them
+  bool python_peers = false;            // also those that exist in Python only
+  std::string python;                   // the interpreter for them; "": .venv/bin/python
   std::string json;                     // a file for the record; "": none
   std::string command;                  // for the record
 };

@@ -76,7 +76,7 @@ std::string gpu_heading(const std::vector<std::string>& peers) {
   std::string text =
       formatted("%-22s %-30s %-5s %8s %9s %8s %8s %8s %7s %9s", "case", "shape (B x N x H x D)",
                 "dtype", "graph", "limit ", "eager", "forward", "floor", "x floor", "peak MiB");
-  for (const std::string& peer : peers) text += formatted(" %10s", peer.c_str());
+  for (const std::string& peer : peers) text += formatted(" %11.11s", peer.c_str());
   return text;
 }
 
@@ -89,8 +89,8 @@ std::string gpu_row(const GpuRow& row, const std::vector<std::string>& peers) {
                                  row.floor * 1e3, row.times_floor(), memory_text(row).c_str());
   for (const std::string& name : peers) {
     const GpuMeasurement* peer = row.peer(name);
-    text += peer == nullptr ? formatted(" %10s", "-")
-                            : formatted(" %9.2fx", peer->graph.median / row.ours.graph.median);
+    text += peer == nullptr ? formatted(" %11s", "-")
+                            : formatted(" %10.2fx", peer->graph.median / row.ours.graph.median);
   }
   return text;
 }

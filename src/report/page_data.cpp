@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "fmmformer/core/base64.h"
+#include "report/gpu_data.h"
 #include "report/groups.h"
 #include "report/scaling.h"
 
@@ -168,7 +169,7 @@ json scaling_json(const Record& record, int64_t index) {
                        {"time_ratio", one.time_ratio},
                        {"memory_ratio", one.memory_ratio}});
   }
-  return {{"run", index}, {"series", series}, {"savings", savings}};
+  return {{"run", index}, {"about", record.series_about}, {"series", series}, {"savings", savings}};
 }
 
 }  // namespace
@@ -200,9 +201,14 @@ json packed_matrix(const Matrix& matrix) {
 json page_data(const std::vector<Record>& records, const PageOptions& options) {
   json runs = json::array();
   json scaling = json::array();
+  json gpu = json::array();
   for (const Record& record : records) {
-    if (record.kind == RecordKind::kScaling) {
-      scaling.push_back(scaling_json(record, static_cast<int64_t>(runs.size())));
+    const auto index = static_cast<int64_t>(runs.size());
+    if (record.kind == RecordKind::kScaling || !record.series.empty())
+      scaling.push_back(scaling_json(record, index));
+    if (record.kind == RecordKind::kGpu) {
+      gpu.push_back(gpu_json(record.gpu));
+      gpu.back()["run"] = index;
     }
     runs.push_back(run_json(record));
   }
@@ -210,11 +216,8 @@ json page_data(const std::vector<Record>& records, const PageOptions& options) {
   for (const Group& group : group_runs(records)) {
     groups.push_back(group_json(group, records, options));
   }
-  return {{"title", options.title},
-          {"written", options.written},
-          {"runs", runs},
-          {"groups", groups},
-          {"scaling", scaling}};
+  return {{"title", options.title}, {"written", options.written}, {"runs", runs},
+          {"groups", groups},       {"scaling", scaling},         {"gpu", gpu}};
 }
 
 }  // namespace fmmformer::report

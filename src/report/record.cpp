@@ -18,6 +18,7 @@ std::span<const EnumName<report::RecordKind>> EnumTable<report::RecordKind>::ent
   static constexpr EnumName<report::RecordKind> kEntries[] = {
       {report::RecordKind::kTraining, "training"},
       {report::RecordKind::kScaling, "scaling"},
+      {report::RecordKind::kGpu, "gpu"},
   };
   return kEntries;
 }
@@ -211,7 +212,7 @@ void check_version(const JsonNode& root) {
 
 Record read_members(const JsonNode& root, const fs::path& source) {
   check_version(root);
-  if (root["kind"].empty()) root["kind"].fail("'training' or 'scaling'");
+  if (root["kind"].empty()) root["kind"].fail("'training', 'scaling' or 'gpu'");
   Record record{.kind = enum_from_name<RecordKind>(root["kind"].text()), .source = source};
   const std::string folder = fs::absolute(source).parent_path().filename().string();
   record.name = root["name"].text(source.filename() == kFileName ? folder : source.stem().string());
@@ -243,6 +244,8 @@ Record read_members(const JsonNode& root, const fs::path& source) {
   for (const JsonNode& series : root["series"].elements()) {
     record.series.push_back(read_series(series));
   }
+  record.series_about = root["series_about"].text();
+  if (record.kind == RecordKind::kGpu) record.gpu = read_gpu_record(root);
   return record;
 }
 

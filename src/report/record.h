@@ -2,7 +2,7 @@
 // record.json: what a run leaves behind for the report, and its only input.
 //
 //   {"format": "fmmformer-record", "version": 1,
-//    "kind": "training" | "scaling",
+//    "kind": "training" | "scaling" | "gpu",
 //    "name": "fmm-s1", "group": "fmm", "seed": 1,          seeds of one group are drawn as one
 //    curve "task": "copy 512", "attention": "fmm" | "softmax" | "linear" | "band" | ..., "created":
 //    "2026-11-15T18:40:00Z", "commit": "3195ab047e", "command": "fmmformer train ...", "machine":
@@ -27,7 +27,10 @@
 //    "series": [{"name": "3 kernels + band 30", "attention": "fmm",
 //                "points": [{"length": 512, "seconds": 0.0085, "seconds_low": 0.0084,
 //                            "seconds_high": 0.0087, "peak_bytes": 6291456},
-//                           {"length": 65536, "failure": "out of memory"}]}, ...]}
+//                           {"length": 65536, "failure": "out of memory"}]}, ...],
+//    "series_about": "one layer, fp32, ..."                       what a point of the figure is
+//
+//   gpu: see gpu_record.h; may have the members of scaling too.
 //
 // Every member but format, version and kind may be missing; a null number is one that was not
 // finite.
@@ -35,7 +38,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -43,13 +45,14 @@
 #include <vector>
 
 #include "fmmformer/core/named_enum.h"
+#include "report/gpu_record.h"
+#include "report/unknown.h"
 
 namespace fmmformer::report {
 
 inline constexpr int64_t kRecordVersion = 1;
-inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-enum class RecordKind { kTraining, kScaling };
+enum class RecordKind { kTraining, kScaling, kGpu };
 
 /// One moment of training; kUnknown where nothing was recorded.
 struct CurvePoint {
@@ -157,8 +160,12 @@ struct Record {
   std::vector<LayerBlend> blend;
   AttentionMaps maps;
 
-  // kScaling
+  // kScaling, kGpu
   std::vector<ScalingSeries> series;
+  std::string series_about;
+
+  // kGpu
+  GpuRecord gpu;
 };
 
 /// The record in a parsed file. `source` names it in errors and, where the record has no name of

@@ -84,6 +84,12 @@ def check_controls(browser, page):
     browser.evaluate(click.format("#results button", "single runs"))
     expect(browser.evaluate("document.querySelectorAll('#results tbody tr').length") == 6, "six runs wanted")
 
+    gpu = "document.querySelector('#gpu tbody').innerText"
+    expect("0.2 ms" in (text := browser.evaluate(gpu)) or "200 µs" in text, f"the GPU's time is missing: {text}")
+    expect("missed" in text and "out of memory" in text, f"a missed limit and a failure should show: {text}")
+    browser.evaluate(click.format("#gpu button", "fp32"))
+    expect("missed" not in browser.evaluate(gpu), "the type of the GPU's table does not switch")
+
     browser.evaluate("document.querySelector('.map canvas').focus()")
     for _ in range(2):
         for kind in ("keyDown", "keyUp"):
@@ -134,7 +140,8 @@ def check_hostile(browser, make_page, folder):
                "blend": [{"near": [0.5], "far": [[0.25]]}],
                "maps": {"heads": [{"blend": [[0, -1], [0.5, 0]]}]}}
     files = []
-    for name, value in (("hostile", hostile), ("empty", record), ("scaling", {**record, "kind": "scaling"})):
+    for name, value in (("hostile", hostile), ("empty", record), ("scaling", {**record, "kind": "scaling"}),
+                        ("gpu", {**record, "kind": "gpu"})):
         os.makedirs(os.path.join(folder, "odd", name))
         files.append(os.path.join(folder, "odd", name, "record.json"))
         with open(files[-1], "w", encoding="utf-8") as file:

@@ -115,6 +115,19 @@ TEST(Page, CarriesSeedsAsOneGroupWithTheirSpread) {
   EXPECT_NEAR(data["scaling"][0]["series"][0]["time_growth"]["exponent"], 2, 0.1);
 }
 
+TEST(Page, CarriesTimingsOnAGpuAndTheirScalingFigure) {
+  json value = synthetic_gpu();
+  value["series"] = synthetic_scaling()["series"];
+  value["series_about"] = "one layer";
+  const json data = embedded(render_page({parse_record(value, "record.json")}, {}));
+  ASSERT_EQ(data["gpu"].size(), 1U);
+  EXPECT_EQ(data["gpu"][0]["run"], 0);
+  EXPECT_DOUBLE_EQ(data["gpu"][0]["timings"][0]["limit"], 0.15e-3);
+  EXPECT_EQ(data["gpu"][0]["timings"][0]["peers"][0]["why_not"], "has no dropout");
+  EXPECT_EQ(data["gpu"][0]["bars"][1]["met"], false);
+  EXPECT_EQ(data["scaling"][0]["about"], "one layer");
+}
+
 TEST(Page, LongCurvesAreThinned) {
   const json data = page_data(study(), {.most_curve_points = 50});
   EXPECT_EQ(data["groups"][0]["curves"]["train"]["loss"].size(), 50U);
@@ -127,7 +140,8 @@ TEST(Page, OfNoRunsIsStillAPage) {
 
 TEST(Page, SurvivesRecordsWithNothingInThem) {
   const std::vector<Record> records = {parse_record(minimal_record("training"), "a/record.json"),
-                                       parse_record(minimal_record("scaling"), "b/record.json")};
+                                       parse_record(minimal_record("scaling"), "b/record.json"),
+                                       parse_record(minimal_record("gpu"), "c/record.json")};
   const json data = embedded(render_page(records, {}));
   EXPECT_TRUE(data["groups"][0]["results"]["best_metric"].is_null());
   EXPECT_TRUE(data["scaling"][0]["series"].empty());

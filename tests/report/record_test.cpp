@@ -59,6 +59,22 @@ TEST(ParseRecord, ReadsAScalingRun) {
   EXPECT_TRUE(std::isnan(record.series[0].points.back().seconds));
 }
 
+TEST(ParseRecord, ReadsTimingsOnAGpu) {
+  const Record record = parsed(synthetic_gpu());
+  EXPECT_EQ(record.kind, RecordKind::kGpu);
+  ASSERT_EQ(record.gpu.timings.size(), 3U);
+  const GpuTiming& timing = record.gpu.timings[0];
+  EXPECT_EQ(timing.name, "gpu_copy");
+  EXPECT_DOUBLE_EQ(timing.graph, 0.2e-3);
+  EXPECT_DOUBLE_EQ(timing.limit, 0.15e-3);
+  EXPECT_TRUE(std::isnan(timing.limit_bytes));
+  ASSERT_EQ(timing.peers.size(), 2U);
+  EXPECT_EQ(record.gpu.timings[2].failure, "out of memory");
+  EXPECT_TRUE(std::isnan(record.gpu.timings[2].graph));
+  EXPECT_TRUE(record.gpu.bars[0].met);
+  EXPECT_EQ(record.gpu.checks[0].passed, 120);
+}
+
 TEST(ParseRecord, NeedsNothingButFormatVersionAndKind) {
   for (const std::string kind : {"training", "scaling"}) {
     const Record record = parsed(minimal_record(kind));

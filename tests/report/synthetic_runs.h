@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records as a small study would leave them: three models, two seeds each, and a scaling run.
+// Records as a small study would leave them: three models, two seeds each, a scaling run, and the
+// operator's timings on a GPU.
 #pragma once
 
 #include <filesystem>
@@ -14,6 +15,7 @@ nlohmann::json minimal_record(const std::string& kind);
 /// A training run of "fmm", "linear" or "softmax" on the copy task.
 nlohmann::json synthetic_training(const std::string& attention, int seed);
 nlohmann::json synthetic_scaling();
+nlohmann::json synthetic_gpu();
 
 /// Writes one folder a run, each with its record.json.
 void write_synthetic_runs(const std::filesystem::path& folder);

@@ -28,7 +28,7 @@ class WriteReport : public TemporaryFolderTest {
 TEST_F(WriteReport, WritesOnePageForAFolderOfRuns) {
   write_synthetic_runs(folder_ / "runs");
   const fs::path output = folder_ / "report.html";
-  EXPECT_EQ(write_report({folder_ / "runs"}, output, {.title = "All"}), 7);
+  EXPECT_EQ(write_report({folder_ / "runs"}, output, {.title = "All"}), 8);
   const std::string page = read(output);
   EXPECT_THAT(page, HasSubstr("<title>All</title>"));
   EXPECT_THAT(page, HasSubstr("softmax-s2"));

@@ -61,6 +61,19 @@ function legend(names, hidden, change, note = () => null) {
   }));
 }
 
+// A row of numbers under its titles, and a table of such rows.
+function plainRow(titles, head, cells) {
+  return element("tr", {}, element("th", { scope: "row" }, head),
+    cells.map((cell, i) => element("td", { class: "number", "data-title": titles[i + 1] }, cell)));
+}
+
+function plainTable(titles, rows) {
+  return element("table", { class: "results plain" },
+    element("thead", {}, element("tr", {}, titles.map((title, i) =>
+      element("th", { scope: "col", class: i ? "number" : undefined }, title)))),
+    element("tbody", {}, rows));
+}
+
 function chartPanel(title, controls = null) {
   const canvas = element("canvas", { role: "img", "aria-label": title });
   const panel = element("figure", { class: "panel" },

@@ -70,13 +70,9 @@ function scalingTable(scaling) {
     const cells = [last ? whole(last.length) : "–", seconds(last?.seconds), slopeText(series.time_growth),
       bytes(last?.bytes), slopeText(series.memory_growth),
       saving ? `${comparedTime(saving.time_ratio)} at ${whole(saving.length)}` : "–"];
-    return element("tr", {}, element("th", { scope: "row" }, mark(series.name), element("span", {}, series.name)),
-      cells.map((cell, i) => element("td", { class: "number", "data-title": titles[i + 1] }, cell)));
+    return plainRow(titles, [mark(series.name), element("span", {}, series.name)], cells);
   });
-  return element("table", { class: "results plain" },
-    element("thead", {}, element("tr", {}, titles.map((title, i) =>
-      element("th", { scope: "col", class: i ? "number" : undefined }, title)))),
-    element("tbody", {}, rows));
+  return plainTable(titles, rows);
 }
 
 function failureNotes(scaling) {
@@ -97,6 +93,7 @@ function drawScalingRecord(report, content, scaling) {
   const growth = scaling.series.map((series) => series.time_growth).find(Boolean);
   content.append(
     ...(report.scaling.length > 1 ? [element("h3", { class: "task" }, run.name)] : []),
+    ...(scaling.about ? [element("p", { class: "origin" }, `${capital(scaling.about)}.`)] : []),
     element("div", { class: "controls" }, legend(scaling.series.map((series) => series.name), hidden, redraw, (name) => {
       const { time_growth: slope } = scaling.series.find((series) => series.name === name);
       return slope ? element("span", { class: "slope" }, `time slope ${slopeText(slope)}`) : null;

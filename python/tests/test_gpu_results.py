@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The results in bench/results/: records that the report reads, each with the hash of the kernels it was measured with.
+A result of other kernels is skipped with a reason that says so: not an error, since not every machine has that GPU."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = sorted((ROOT / "bench" / "results").glob("*.json"))
+sys.path.insert(0, str(ROOT / "scripts"))
+import gpu_record  # noqa: E402
+import kernel_hash  # noqa: E402
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda path: path.name)
+def test_a_result_is_a_record_that_says_where_it_was_made(result: pathlib.Path) -> None:
+    record = json.loads(result.read_text(encoding="utf-8"))
+    assert (record["format"], record["kind"]) == ("fmmformer-record", "gpu")
+    for member in ("created", "commit", "machine", "versions", "kernel_hash", "timings"):
+        assert record[member], member
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda path: path.name)
+def test_a_result_is_of_these_kernels(result: pathlib.Path) -> None:
+    if reason := kernel_hash.why_stale(result):
+        pytest.skip(reason)
+
+
+def test_the_hash_covers_the_kernels_and_the_headers_that_they_share_with_the_cpu() -> None:
+    sources = {str(path.relative_to(ROOT)) for path in kernel_hash.kernel_sources()}
+    assert {"src/attention/fmm/cuda/sweep.cu", "src/attention/feature_map.inc", "src/attention/philox.h"} <= sources
+    assert not any(source.startswith("src/attention/fmm/cpu/") for source in sources)
+
+
+def test_a_result_without_a_hash_or_with_another_is_stale(tmp_path: pathlib.Path) -> None:
+    result = tmp_path / "gpu.json"
+    result.write_text(json.dumps({"kernel_hash": kernel_hash.kernel_hash()}))
+    assert kernel_hash.why_stale(result) == ""
+    for record in ({}, {"kernel_hash": "0" * 64, "commit": "abc"}):
+        result.write_text(json.dumps(record))
+        assert "gpu_check.sh" in kernel_hash.why_stale(result)
+
+
+def test_a_check_of_a_gpu_becomes_one_record(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "cpp").mkdir()
+    (tmp_path / "python.xml").write_text(
+        '<testsuites><testsuite tests="10" failures="1" errors="1" skipped="3"/></testsuites>')
+    (tmp_path / "cpp" / "bench_test.xml").write_text(
+        '<testsuites tests="2"><testsuite tests="2" failures="0" skipped="0" errors="0"/></testsuites>')
+    (tmp_path / "verify.json").write_text(json.dumps({"cases": [{"passed": True}, {"passed": False}]}))
+    (tmp_path / "memcheck.log").write_text("=========\n========= ERROR SUMMARY: 0 errors\n")
+    (tmp_path / "attention.json").write_text(json.dumps({"kind": "gpu", "machine": {"gpu": "a GPU"}, "timings": []}))
+    (tmp_path / "scaling.json").write_text(json.dumps({"name": "one layer", "series": [{"name": "softmax"}]}))
+    record = gpu_record.joined(tmp_path)
+    checks = {check["name"]: check for check in record["checks"]}
+    assert checks["tests in Python"] == {"name": "tests in Python", "passed": 5, "failed": 2, "skipped": 3}
+    assert checks["tests in C++, bench_test"]["passed"] == 2
+    assert (checks["verify"]["passed"], checks["verify"]["failed"]) == (1, 1)
+    assert checks["memcheck"]["failed"] == 0
+    assert "not run" in checks["racecheck"]["note"]
+    assert record["kernel_hash"] == kernel_hash.kernel_hash()
+    assert (record["series_about"], record["series"]) == ("one layer", [{"name": "softmax"}])
+    assert record["machine"]["gpu"] == "a GPU"

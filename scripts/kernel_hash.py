@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A hash of the sources that decide what runs on a GPU: the CUDA folder of the operator, and every header of ours that
+it includes, directly or not. A result measured on a GPU carries it, and is stale once it changes.
+
+    scripts/kernel_hash.py                 prints the hash
+    scripts/kernel_hash.py RESULT.json..   says of each result whether it is of these kernels
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import sys
+
+from check_layers import INCLUDE, ROOT, resolve
+
+KERNELS = ROOT / "src" / "attention" / "fmm" / "cuda"
+SOURCES = {".cu", ".cuh", ".cpp", ".h", ".inc"}
+
+
+def kernel_sources() -> list[pathlib.Path]:
+    waiting = [path for path in KERNELS.rglob("*") if path.suffix in SOURCES]
+    found: set[pathlib.Path] = set()
+    while waiting:
+        path = waiting.pop().resolve()
+        if path in found:
+            continue
+        found.add(path)
+        headers = (resolve(name, path) for name in INCLUDE.findall(path.read_text(encoding="utf-8")))
+        waiting.extend(header for header in headers if header is not None)
+    return sorted(found)
+
+
+def kernel_hash() -> str:
+    whole = hashlib.sha256()
+    for path in kernel_sources():
+        content = path.read_bytes()
+        whole.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode())
+        whole.update(content)
+    return whole.hexdigest()
+
+
+def why_stale(result: pathlib.Path) -> str:
+    """What is out of date about a result; "" when it is of these kernels."""
+    record = json.loads(result.read_text(encoding="utf-8"))
+    measured = record.get("kernel_hash")
+    now = kernel_hash()
+    if measured == now:
+        return ""
+    origin = f"{record.get('created', 'an unknown date')}, commit {record.get('commit', 'unknown')}"
+    of = f"kernel sources {measured[:12]}" if measured else "kernels that it does not name"
+    return (f"{result.name} was measured with {of} ({origin}), these are {now[:12]}: "
+            "run scripts/gpu_check.sh on such a GPU and commit its result")
+
+
+def main() -> None:
+    for name in sys.argv[1:]:
+        print(why_stale(pathlib.Path(name)) or f"{name} is of these kernels")
+    if len(sys.argv) == 1:
+        print(kernel_hash())
+
+
+if __name__ == "__main__":
+    main()
