@@ -22,7 +22,7 @@ using Overrides = std::vector<std::string>;
 
 struct Crash : std::exception {};
 
-class GraphRun : public testing::Test {
+class CudaGraphRun : public testing::Test {
  protected:
   void SetUp() override {
     if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
@@ -48,7 +48,7 @@ class GraphRun : public testing::Test {
   Watcher watcher_;
 };
 
-TEST_F(GraphRun, GivesTheBitsOfARunWithoutOne) {
+TEST_F(CudaGraphRun, GivesTheBitsOfARunWithoutOne) {
   const Overrides fp32 = {}, bf16 = {"train.precision=bf16"},
                   parts = {"train.accumulate=2", "optimizer.clip_global=0.5"},
                   cycle = {"schedule.kind=one_cycle", "schedule.warmup=10", "train.precision=bf16"};
@@ -65,7 +65,7 @@ TEST_F(GraphRun, GivesTheBitsOfARunWithoutOne) {
   EXPECT_THAT(watcher_.notes, IsEmpty());
 }
 
-TEST_F(GraphRun, CutAndResumedItEndsWithTheBitsOfAStraightOne) {
+TEST_F(CudaGraphRun, CutAndResumedItEndsWithTheBitsOfAStraightOne) {
   const Overrides overrides = {"train.precision=bf16"};
   train("straight", overrides);
   watcher_.step_of_action = 24;
@@ -77,7 +77,7 @@ TEST_F(GraphRun, CutAndResumedItEndsWithTheBitsOfAStraightOne) {
   expect_same_run("straight", "cut");
 }
 
-TEST_F(GraphRun, GoesOnWithoutTheGraphWhenAsked) {
+TEST_F(CudaGraphRun, GoesOnWithoutTheGraphWhenAsked) {
   train("straight", {});
   train("changed", {"train.steps=25"});
   resume_run(run("changed"), {"train.steps=40", "train.cuda_graph=false"}, {.device = at::kCUDA},
@@ -86,7 +86,7 @@ TEST_F(GraphRun, GoesOnWithoutTheGraphWhenAsked) {
   EXPECT_EQ(how("changed"), "eager");
 }
 
-TEST_F(GraphRun, AModelThatNoGraphCanHoldTrainsWithoutAndSaysWhy) {
+TEST_F(CudaGraphRun, AModelThatNoGraphCanHoldTrainsWithoutAndSaysWhy) {
   const RunOutcome outcome = train("adaptive", {"model.output=adaptive_softmax",
                                                 "model.cutoffs=[2]", "model.positions=learned"});
   EXPECT_EQ(outcome.status, RunStatus::kFinished);
@@ -97,8 +97,8 @@ TEST_F(GraphRun, AModelThatNoGraphCanHoldTrainsWithoutAndSaysWhy) {
 /// Steps given by hand.
 class Steps {
  public:
-  explicit Steps(bool cuda_graph) {
-    const ExperimentConfig experiment = small_experiment();
+  explicit Steps(bool cuda_graph, const Overrides& overrides = {}) {
+    const ExperimentConfig experiment = small_experiment(overrides);
     task_ = tasks::make_task(experiment.task, 1);
     model_ = make_model(experiment.model, 1);
     place_model(*model_, at::kCUDA, Precision::kBf16);
@@ -129,7 +129,7 @@ class Steps {
   std::unique_ptr<StepRunner> runner_;
 };
 
-TEST_F(GraphRun, EveryReplayDrawsTheMasksOfItsSeed) {
+TEST_F(CudaGraphRun, EveryReplayDrawsTheMasksOfItsSeed) {
   Steps steps(/*cuda_graph=*/true);
   std::vector<float> losses;
   for (int64_t i = 0; i < 16; ++i) losses.push_back(steps.run(0, 4, /*seed=*/i % 4, 0));
@@ -138,7 +138,22 @@ TEST_F(GraphRun, EveryReplayDrawsTheMasksOfItsSeed) {
   EXPECT_NE(losses[1], losses[2]);
 }
 
-TEST_F(GraphRun, ABatchOfAnotherShapeIsTrainedOnWithoutTheGraph) {
+TEST_F(CudaGraphRun, ACaptureThatFailsIsToldOfAndTrainingGoesOnWithoutIt) {
+  // Whose clusters make the host wait for their sizes: what graph_obstacle() is there to prevent.
+  const Overrides adaptive = {"model.output=adaptive_softmax", "model.cutoffs=[2]",
+                              "model.positions=learned"};
+  const auto losses = [](Steps&& steps, const auto& check_notes) {
+    std::vector<float> all;
+    for (int64_t i = 0; i < 10; ++i) all.push_back(steps.run(i, 4, i, 1e-2));
+    EXPECT_THAT(steps.notes, check_notes);
+    return all;
+  };
+  const auto tried =
+      losses(Steps(/*cuda_graph=*/true, adaptive), ElementsAre(HasSubstr("without a CUDA graph")));
+  EXPECT_EQ(tried, losses(Steps(/*cuda_graph=*/false, adaptive), IsEmpty()));
+}
+
+TEST_F(CudaGraphRun, ABatchOfAnotherShapeIsTrainedOnWithoutTheGraph) {
   const auto losses = [](Steps&& steps, const auto& check_notes) {
     std::vector<float> all;
     for (int64_t i = 0; i < 20; ++i) {

@@ -70,6 +70,16 @@ TEST_F(Trainer, TheNumberOfPrefetchThreadsDoesNotMatter) {
   EXPECT_EQ(metrics_of(run("0")), metrics_of(run("3")));
 }
 
+TEST_F(Trainer, HowStepsAreLaunchedMayChangeWhenARunGoesOn) {
+  train("straight");
+  train("changed", {"train.steps=20"});
+  Watcher watcher;
+  const RunOutcome outcome =
+      resume_run(run("changed"), {"train.steps=40", "train.cuda_graph=false"}, {}, watcher);
+  EXPECT_EQ(outcome.status, RunStatus::kFinished);
+  expect_same_weights(run("straight"), run("changed"));
+}
+
 TEST_F(Trainer, ACrashedRunResumedEndsWithTheBitsOfAStraightOne) {
   train("straight");
   // After 24 steps: past the checkpoint of step 20, with log lines that must be taken back.

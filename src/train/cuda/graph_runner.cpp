@@ -44,7 +44,6 @@ class OwnStream {
     } catch (const c10::Error&) {  // reported where it was first met
     }
   }
-  const CUDAStream& stream() const { return stream_; }
 
  private:
   CUDAStream stream_;
@@ -53,6 +52,7 @@ class OwnStream {
 
 /// A captured step, and where it leaves its result.
 struct CapturedStep {
+  at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
   at::cuda::CUDAGraph graph;
   Tensor score;
 };
@@ -112,30 +112,32 @@ class GraphRunner : public StepRunner {
     auto captured = std::make_unique<CapturedStep>();
     try {
       // Thread-local: other threads may go on allocating pinned memory and the like.
-      captured->graph.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
+      captured->graph.capture_begin(captured->pool, cudaStreamCaptureModeThreadLocal);
       captured->score = training_step(target_, feed_->inputs());
       captured->graph.capture_end();
       captured_ = std::move(captured);
     } catch (const std::exception& error) {
-      abandon(*captured);
+      abandon(std::move(captured));
       const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
       fall_back(of_torch ? of_torch->what_without_backtrace() : error.what());
     }
   }
 
-  /// Ends a capture that failed, so that the stream takes work again.
-  void abandon(CapturedStep& captured) const {
-    captured.score.reset();
+  /// Ends a capture that failed, so that stream and allocator take work again.
+  void abandon(std::unique_ptr<CapturedStep> captured) const {
+    captured->score.reset();
     target_.optimizer.zero_grad();
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    cudaStreamIsCapturing(stream_.stream(), &status);
-    if (status != cudaStreamCaptureStatusNone) {
-      try {
-        captured.graph.capture_end();
-      } catch (const c10::Error&) {  // says that it failed, which is known
-      }
+    try {
+      captured->graph.capture_end();
+    } catch (const c10::Error&) {  // says that it failed, which is known
+    }
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(device_.index(), captured->pool);
+    } catch (const c10::Error&) {  // capture_end() got that far
     }
     cudaGetLastError();
+    // Torch's allocators may still ask this graph whether a stream belongs to it: it stays.
+    captured.release();
   }
 
   StepTarget target_;
