@@ -22,13 +22,17 @@ std::vector<ScalingMethod> scaling_methods() {
           {"FMM: 3 kernels + band 30", "fmm", {kElu, kEluFlip, kTanh1}, 30}};
 }
 
+ScalingMethod softmax_with_matrix() {
+  return {.name = "softmax with its N x N matrix", .attention = "softmax", .keeps_matrix = true};
+}
+
 AttentionCase scaling_case(const ScalingMethod& method, int64_t length, int64_t batch) {
   return {.name = method.name,
           .batch = batch,
           .length = length,
           .heads = 8,
           .head_dim = 32,
-          .bandwidth = method.bandwidth,
+          .bandwidth = method.keeps_matrix ? length : method.bandwidth,
           .causal = true,
           .feature_maps = method.feature_maps,
           .dtypes = {c10::kFloat},
@@ -58,11 +62,12 @@ std::string why_not(const ScalingMethod& method, const ScalingPlan& plan,
   return "a run would take about " + std::to_string(std::lround(expected)) + " s";
 }
 
-void measure_point(ScalingPoint& point, const ScalingMethod& method, const ScalingPlan& plan) {
-  const Peer& softmax = peer_named("sdpa");
+void measure_batch(ScalingPoint& point, const ScalingMethod& method, const ScalingPlan& plan,
+                   int64_t batch) {
+  // A dense band over all keys is softmax with its matrix.
+  const Peer& softmax = peer_named(method.keeps_matrix ? "dense_near" : "sdpa");
   const AttentionFunction attention =
       method.is_softmax() ? AttentionFunction(softmax.run) : AttentionFunction(fmm_attention);
-  const int64_t batch = plan.batch(point.length);
   AttentionCase one = scaling_case(method, point.length, batch);
   if (method.is_softmax()) one.layout = softmax.best_layout;
   const CaseTensors tensors = make_inputs(one, plan.dtype, /*seed=*/1, plan.device);
@@ -75,6 +80,18 @@ void measure_point(ScalingPoint& point, const ScalingMethod& method, const Scali
   point.peak_bytes = peak / batch;
 }
 
+void measure_point(ScalingPoint& point, const ScalingMethod& method, const ScalingPlan& plan) {
+  for (int64_t batch = plan.batch(point.length); batch > 0; batch /= 2) {
+    try {
+      measure_batch(point, method, plan, batch);
+      return;
+    } catch (const c10::OutOfMemoryError&) {
+      free_cached_gpu_memory();
+    }
+  }
+  point.failure = "out of memory";
+}
+
 }  // namespace
 
 std::vector<ScalingPoint> measure_scaling(const ScalingMethod& method, const ScalingPlan& plan,
@@ -84,11 +101,7 @@ std::vector<ScalingPoint> measure_scaling(const ScalingMethod& method, const Sca
     ScalingPoint point{.length = length, .failure = why_not(method, plan, points, length)};
     if (point.failure.empty()) {
       progress(length);
-      try {
-        measure_point(point, method, plan);
-      } catch (const c10::OutOfMemoryError&) {
-        point.failure = "out of memory";
-      }
+      measure_point(point, method, plan);
     }
     points.push_back(std::move(point));
   }

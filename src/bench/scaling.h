@@ -20,12 +20,16 @@ struct ScalingMethod {
   std::string attention;  // softmax, linear, fmm
   std::vector<FeatureMap> feature_maps;
   int64_t bandwidth = 0;
+  bool keeps_matrix = false;  // softmax that writes its N x N matrix to memory
 
   bool is_softmax() const { return feature_maps.empty() && bandwidth == 0; }
 };
 
 /// softmax, 1 kernel (linear), 2 kernels, 3 kernels, 3 kernels + band 30.
 std::vector<ScalingMethod> scaling_methods();
+
+/// Softmax as the paper has it, whose memory grows with the square of the length.
+ScalingMethod softmax_with_matrix();
 
 /// One attention layer of the copy task's geometry: causal, 8 heads of 32.
 AttentionCase scaling_case(const ScalingMethod& method, int64_t length, int64_t batch);
@@ -44,7 +48,9 @@ struct ScalingPlan {
   TimingPlan timing;
   c10::Device device = c10::kCPU;
   c10::ScalarType dtype = c10::kFloat;
-  int64_t batch_tokens = 1;  // a batch has as many samples as give this many tokens, at least one
+  // A batch has as many samples as give this many tokens, at least one; fewer where they do not
+  // fit.
+  int64_t batch_tokens = 1;
 
   int64_t batch(int64_t length) const { return std::max<int64_t>(1, batch_tokens / length); }
 };

@@ -57,7 +57,9 @@ void print_series(const std::vector<ScalingPoint>& points) {
 Json measure_scaling_record(const ScalingRequest& request) {
   const LiveLine live;
   Json series = Json::array();
-  for (const ScalingMethod& method : scaling_methods()) {
+  std::vector<ScalingMethod> methods = scaling_methods();
+  if (!request.plan.device.is_cpu()) methods.push_back(softmax_with_matrix());
+  for (const ScalingMethod& method : methods) {
     const std::vector<ScalingPoint> points = measure_scaling(
         method, request.plan,
         [&](int64_t length) { live.show(method.name + ", length " + std::to_string(length)); });

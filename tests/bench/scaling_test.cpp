@@ -39,6 +39,14 @@ TEST(Scaling, ShortSamplesComeInBatchesAndCountOneByOne) {
       1, 0.2);
 }
 
+TEST(Scaling, SoftmaxWithItsMatrixTakesMemoryOfTheSquare) {
+  ScalingPlan plan{.lengths = {256, 512}};
+  plan.timing = {.warm_up_seconds = 0, .seconds = 0.01, .minimum_repeats = 2};
+  const auto points = measure_scaling(softmax_with_matrix(), plan, [](int64_t) {});
+  EXPECT_NEAR(static_cast<double>(points[1].peak_bytes) / static_cast<double>(points[0].peak_bytes),
+              4, 0.5);
+}
+
 TEST(Scaling, AMethodIsNotAskedForARunThatWouldTakeTooLong) {
   ScalingPlan plan{.lengths = {64, 128, 256}, .longest_run = 0};
   plan.timing = {.warm_up_seconds = 0, .seconds = 0.01, .minimum_repeats = 2};
