@@ -98,6 +98,7 @@ std::vector<AttentionCase> chosen_cases(const AttentionBenchOptions& options) {
       for (const int64_t length : parse_lengths(options.lengths)) {
         stretched.push_back(base);
         stretched.back().length = length;
+        stretched.back().gpu_limit.reset();  // it is for the length that the case has
         stretched.back().name += "@" + std::to_string(length);
       }
     }
