@@ -166,10 +166,9 @@ void TrainingSession::fail(const std::string& what) {
 
 bool TrainingSession::weights_are_finite() {
   at::NoGradGuard no_gradient;
-  for (const auto& [name, parameter] : parameters_) {
-    if (!at::isfinite(parameter.sum()).item<bool>()) return false;
-  }
-  return true;
+  std::vector<at::Tensor> sums;
+  for (const auto& [name, parameter] : parameters_) sums.push_back(parameter.sum(at::kFloat));
+  return sums.empty() || at::isfinite(at::stack(sums)).all().item<bool>();
 }
 
 void TrainingSession::log_window() {
