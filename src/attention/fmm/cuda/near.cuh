@@ -3,8 +3,8 @@
 // other side.
 #pragma once
 
+#include "attention/fmm/cuda/dropout.cuh"
 #include "attention/fmm/cuda/products.cuh"
-#include "attention/philox.h"
 
 namespace fmmformer::cuda {
 
@@ -75,51 +75,6 @@ struct BandMask {
   }
 };
 
-/// Which of four neighbouring keys a query keeps, as bits.
-__device__ inline uint32_t kept_keys(const SweepArgs& args, uint64_t seed, int pair, int query,
-                                     int key) {
-  const PhiloxBlock block =
-      philox_block({{static_cast<uint32_t>(key / 4), static_cast<uint32_t>(query),
-                     static_cast<uint32_t>(pair), 0}},
-                   static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
-  uint32_t bits = 0;
-#pragma unroll
-  for (int w = 0; w < 4; ++w) bits |= (block.word[w] >= args.drop_below ? 1u : 0u) << w;
-  return bits;
-}
-/// Factors of a [16 queries, 16 keys] tile: 0 or 1 / (1 - p). Sixteen rows of two blocks of four
-/// keys are one block a lane.
-__device__ inline void dropout_by_query(float (&factor)[2][4], const SweepArgs& args, int pair,
-                                        int query, int key) {
-  const uint64_t seed = static_cast<uint64_t>(*args.dropout_seed);
-  const int lane = lane_id(), g = lane / 4, t = lane % 4;
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    const uint32_t mine = kept_keys(args, seed, pair, query + lane / 2, key + n * 8 + lane % 2 * 4);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const uint32_t bits = __shfl_sync(~0u, mine, (g + 8 * r) * 2 + t / 2) >> (2 * t % 4);
-      factor[n][2 * r] = bits & 1 ? args.keep_factor : 0.f;
-      factor[n][2 * r + 1] = bits & 2 ? args.keep_factor : 0.f;
-    }
-  }
-}
-/// The same of a [16 keys, 16 queries] tile.
-__device__ inline void dropout_by_key(float (&factor)[2][4], const SweepArgs& args, int pair,
-                                      int key, int query) {
-  const uint64_t seed = static_cast<uint64_t>(*args.dropout_seed);
-  const int lane = lane_id(), g = lane / 4, t = lane % 4;
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    const uint32_t mine = kept_keys(args, seed, pair, query + n * 8 + lane % 8, key + lane / 8 * 4);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t bits = __shfl_sync(~0u, mine, (g / 4 + i / 2 * 2) * 8 + 2 * t + i % 2);
-      factor[n][i] = bits >> g % 4 & 1 ? args.keep_factor : 0.f;
-    }
-  }
-}
-
 /// softmax's running maximum (of scores times log2 e), sum and weighted values of sixteen rows.
 template <typename G>
 struct Softmax {
@@ -157,7 +112,7 @@ struct Softmax {
     }
     if (args.drop_below > 0) {
       float factor[2][4];
-      dropout_by_query(factor, args, pair, query, key);
+      dropout_by_query(factor, args, dropout_seed(args), pair, query, key);
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
 #pragma unroll
@@ -279,7 +234,8 @@ __device__ __forceinline__ void near_query(const SweepArgs& args, const Place<G>
     multiply_rows<G>(p, q, k_tile);
     multiply_rows<G>(dp, grad, v_tile);
     float kept[2][4];
-    if (args.drop_below > 0) dropout_by_query(kept, args, place.pair, first, key);
+    if (args.drop_below > 0)
+      dropout_by_query(kept, args, dropout_seed(args), place.pair, first, key);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
@@ -389,7 +345,8 @@ __device__ __forceinline__ void near_key(const SweepArgs& args, const Place<G>& 
     float p[2][4], dp[2][4], kept[2][4];
     multiply_rows<G>(p, k, q_tile);
     multiply_rows<G>(dp, v, grad_tile);
-    if (args.drop_below > 0) dropout_by_key(kept, args, place.pair, first, query);
+    if (args.drop_below > 0)
+      dropout_by_key(kept, args, dropout_seed(args), place.pair, first, query);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll

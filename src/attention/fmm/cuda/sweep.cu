@@ -3,6 +3,7 @@
 #include "attention/fmm/cuda/sweep.h"
 
 #include "attention/fmm/cuda/launcher.cuh"
+#include "attention/fmm/cuda/roles/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
 
 namespace fmmformer::cuda {
@@ -10,19 +11,27 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Calls body(Launcher) for the call's arithmetic and head size.
-template <typename Math, typename Body>
-auto with_key_dim(int key_dim, const Body& body) {
-  if (key_dim <= 16) return body(Launcher<Math, 16>(), PassShape<Math, 16>(), 16);
-  if (key_dim <= 32) return body(Launcher<Math, 32>(), PassShape<Math, 32>(), 32);
-  if (key_dim <= 64) return body(Launcher<Math, 64>(), PassShape<Math, 64>(), 64);
-  if (key_dim <= 128) return body(Launcher<Math, 128>(), PassShape<Math, 128>(), 128);
-  return body(Launcher<Math, 256>(), PassShape<Math, 256>(), 256);
+/// Calls body(launcher, what its passes carry, D padded) for the call's arithmetic and head size.
+template <typename Body>
+auto with_precise_launcher(int key_dim, const Body& body) {
+  if (key_dim <= 16) return body(Launcher<Tf32x3, 16>(), PassShape<Tf32x3, 16>(), 16);
+  if (key_dim <= 32) return body(Launcher<Tf32x3, 32>(), PassShape<Tf32x3, 32>(), 32);
+  if (key_dim <= 64) return body(Launcher<Tf32x3, 64>(), PassShape<Tf32x3, 64>(), 64);
+  if (key_dim <= 128) return body(Launcher<Tf32x3, 128>(), PassShape<Tf32x3, 128>(), 128);
+  return body(Launcher<Tf32x3, 256>(), PassShape<Tf32x3, 256>(), 256);
+}
+template <typename Body>
+auto with_bf16_launcher(int key_dim, const Body& body) {
+  if (key_dim <= 16) return body(roles::Launcher<16>(), roles::PassShape<16>(), 16);
+  if (key_dim <= 32) return body(roles::Launcher<32>(), roles::PassShape<32>(), 32);
+  if (key_dim <= 64) return body(Launcher<Bf16, 64>(), PassShape<Bf16, 64>(), 64);
+  if (key_dim <= 128) return body(Launcher<Bf16, 128>(), PassShape<Bf16, 128>(), 128);
+  return body(Launcher<Bf16, 256>(), PassShape<Bf16, 256>(), 256);
 }
 template <typename Body>
 auto with_launcher(bool precise, int head_dim, int value_dim, const Body& body) {
   const int key_dim = max(head_dim, min(value_dim, 64));
-  return precise ? with_key_dim<Tf32x3>(key_dim, body) : with_key_dim<Bf16>(key_dim, body);
+  return precise ? with_precise_launcher(key_dim, body) : with_bf16_launcher(key_dim, body);
 }
 
 // A thread an element of the state; segment after segment, eight loads under way at a time.

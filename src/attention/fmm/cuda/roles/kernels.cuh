@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sweeps as kernels: a thread block walks a segment in steps of sixteen tokens.
+#pragma once
+
+#include "attention/fmm/cuda/roles/far.cuh"
+#include "attention/fmm/cuda/roles/near.cuh"
+#include "attention/fmm/cuda/roles/results.cuh"
+
+namespace fmmformer::cuda::roles {
+
+enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
+
+/// The layout of a sweep's shared memory.
+template <typename G>
+Layout layout_of(Sweep sweep, const SweepArgs& args) {
+  Layout layout;
+  int used = 0;
+  const auto take = [&](bool wanted, int64_t bytes) {
+    if (!wanted) return -1;
+    const int at = used;
+    used += static_cast<int>((bytes + 15) / 16 * 16);
+    return at;
+  };
+  const bool sums = sweep == Sweep::kSumOfKeys || sweep == Sweep::kSumOfQueries;
+  const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys;
+  layout.before = args.halo_before / kBlockDim, layout.after = args.halo_after / kBlockDim;
+  layout.slots = 2;  // the next tile is under way
+  while (layout.slots < layout.before + layout.after + 2) layout.slots *= 2;
+  const int tile = Tiles<G>::kTile * sizeof(Elem), own_slots = Tiles<G>::kOwnSlots;
+  for (int which = 0; which < 2; ++which) {
+    layout.band[which] = take(true, layout.slots * tile);
+    layout.own[which] = take(!sums && (which == 0 || backward), own_slots * tile);
+  }
+  layout.live = take(args.token_mask, (layout.slots + 1) * sizeof(uint32_t));
+  layout.numbers = take(sweep == Sweep::kKeys && args.has_near,
+                        (layout.slots + 1) * 2 * kBlockDim * sizeof(float));
+  layout.stage = take(args.stages_tiles, 2 * tile);
+  layout.rows = take(true, 4 * sizeof(Rows));
+  layout.written = take(true, 2 * sizeof(Rows));
+  const int roles = Role::count<G>(args), fields = args.maps + (args.has_near ? 1 : 0);
+  layout.weights = take(true, fields * G::kValueDim * sizeof(float));
+  layout.weight_sums = take(sweep == Sweep::kKeys && args.weight_sums && !args.uniform_weights,
+                            fields * Role::warps<G>(args) * kWarpSize * sizeof(float4));
+  for (int buffer = 0; buffer < G::kResultBuffers; ++buffer) {
+    const int begin = used;
+    const int key_rows = take(backward, roles * Results<G::kKeyDim>::kSize * sizeof(float));
+    const int value_rows = take(sweep == Sweep::kForward || sweep == Sweep::kKeys,
+                                fields * Results<G::kValueDim>::kSize * sizeof(float));
+    const int dots = take(sweep == Sweep::kQueries, roles * kBlockDim * sizeof(float));
+    if (buffer == 0) {
+      layout.key_rows = key_rows, layout.value_rows = value_rows, layout.dots = dots;
+      layout.buffer = used - begin;
+    }
+  }
+  layout.bytes = used;
+  return layout;
+}
+
+/// What every kernel begins with.
+template <typename G>
+struct Work {
+  const SweepArgs& args;
+  const Layout& layout;
+  Place<G> place;
+  Role role;
+  Tiles<G> tiles;
+  int buffer = 0;  // bytes: of the results of this step
+
+  __device__ Work(const SweepArgs& args, const Layout& layout)
+      : args(args),
+        layout(layout),
+        place(args),
+        role(Role::of_this_warp<G>(args)),
+        tiles{layout, args, place} {
+    load_blend_weights();
+  }
+  __device__ int fields() const { return args.maps + (args.has_near ? 1 : 0); }
+  __device__ int channel() const { return role.part * G::kPartDim; }
+  /// Blend weights of one map, or (maps) of the near field.
+  __device__ const float* weights(int field) const {
+    return shared_at<float>(layout.weights) + field * G::kValueDim;
+  }
+  __device__ Results<G::kKeyDim> key_rows() const {
+    return {shared_at<float>(layout.key_rows + buffer), Role::count<G>(args)};
+  }
+  __device__ Results<G::kValueDim> value_rows() const {
+    return {shared_at<float>(layout.value_rows + buffer), fields()};
+  }
+  __device__ float* dots() const { return shared_at<float>(layout.dots + buffer); }
+  __device__ void writes_to(int which, const View& view, int dim) const {
+    if (threadIdx.x == 0) shared_at<Rows>(layout.written)[which] = Rows(view, dim, place);
+  }
+  __device__ const Rows& written(int which) const { return shared_at<Rows>(layout.written)[which]; }
+
+ private:
+  __device__ void load_blend_weights() const {
+    float* to = shared_at<float>(layout.weights);
+    for (int i = threadIdx.x; i < fields() * G::kValueDim; i += blockDim.x) {
+      const int field = i / G::kValueDim, channel = i % G::kValueDim;
+      to[i] = channel >= args.value_dim ? 0.f
+              : field == args.maps
+                  ? weight_value(args.near_weight, 0, place.h, channel)
+                  : weight_value(args.far_weight, args.first_map + field, place.h, channel);
+    }
+  }
+};
+
+/// Walks the segment's tiles, the keys' sweep from the last one on: body(tile, its live tokens), a
+/// barrier, finish(tile, live tokens), with the next tiles under way. Every warp must walk,
+/// wherever in the kernel.
+template <bool kBackwards, typename G, typename Body, typename Finish>
+__device__ __forceinline__ void walk(Work<G>& work, const Body& body, const Finish& finish) {
+  const Layout& layout = work.layout;
+  const int first = work.place.begin / kBlockDim, last = (work.place.end - 1) / kBlockDim;
+  const int direction = kBackwards ? -1 : 1, start = kBackwards ? last : first;
+  // The band's ring fills before the first step; `ahead`: how far its newest tile is.
+  const int ahead = (kBackwards ? layout.before : layout.after) + 1;
+  const int fill = layout.before + layout.after + 1;
+  __syncthreads();  // Work's and the caller's notes are there
+#pragma unroll 1
+  for (int step = -fill; step <= last - first; ++step) {
+    const int tile = start + direction * step;
+    const bool more = step < last - first;
+    work.tiles.begin(more ? tile + direction * ahead : -1,
+                     step >= -1 && more ? tile + direction : -1);
+    uint32_t live = 0;
+    if (step >= 0) {
+      work.tiles.current = tile;
+      live = work.tiles.live(tile);
+      body(tile, live);
+    }
+    if (step < -1) continue;
+    wait_for_copies();
+    __syncthreads();
+    if (step < 0) continue;
+    finish(tile, live);
+    if (G::kResultBuffers == 1) {
+      __syncthreads();
+    } else {
+      work.buffer = layout.buffer - work.buffer;
+    }
+  }
+}
+
+template <typename G, bool kCausal>
+__global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
+    forward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  Work<G> work(args, layout);
+  const Tiles<G>& tiles = work.tiles;
+  tiles.read_from(args.k, args.v, args.q, View());
+  work.writes_to(0, args.out, args.value_dim);
+  const auto finish = [&](int tile, uint32_t live) {
+    write_value_rows<G>(work.value_rows(), work.weights(0), work.written(0), args, work.place,
+                        tile * kBlockDim, live, args.partial_out,
+                        [](int, int, int, const float4&) {});
+  };
+  if (!work.role.far) {
+    NearStep<G> near(args, work.place, tiles, nullptr, args.left, args.right);
+    walk<false>(
+        work,
+        [&](int tile, uint32_t) {
+          near.tile = tile;
+          if (work.role.near) near_forward<G>(near, work.value_rows().of(args.maps));
+        },
+        finish);
+    return;
+  }
+  ForwardState<G> state;
+  state.clear();
+  state.load(args, work.place, work.role);
+  FarStep<G> far(args, work.place, work.role, nullptr);
+  const int channel = work.channel();
+  walk<false>(
+      work,
+      [&](int tile, uint32_t live) {
+        far.first = tile * kBlockDim, far.live_rows = live;
+        far_forward<G, kCausal>(far, tiles.own_tile(0, tile), tiles.band_tile(0, tile),
+                                tiles.band_tile(1, tile) + channel, state,
+                                work.value_rows().of(work.role.map) + channel);
+      },
+      finish);
+  // Causal, the last segment ends with the state after the last token; two-sided, every one holds
+  // the total.
+  if (args.made.sums && work.place.end == args.length)
+    state.store(args, work.place.pair, work.role);
+}
+
+template <typename G, bool kOfQueries>
+__global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
+    sum_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  Work<G> work(args, layout);
+  const Tiles<G>& tiles = work.tiles;
+  tiles.read_from(kOfQueries ? args.q : args.k, kOfQueries ? args.grad_out : args.v, View(),
+                  View());
+  ForwardState<G> state;
+  state.clear();
+  FarStep<G> far(args, work.place, work.role, nullptr);
+  walk<false>(
+      work,
+      [&](int tile, uint32_t live) {
+        if (!work.role.far) return;
+        far.first = tile * kBlockDim, far.live_rows = live;
+        const Elem* keys = tiles.band_tile(0, tile);
+        Fragment values[G::kPartBlocks];
+        load_turned(values, tiles.band_tile(1, tile) + work.channel(), G::kValueStride);
+        if constexpr (kOfQueries) {
+          ScaledQueries<G> q;
+          q.make(far, keys);
+          Fragment turned_q[G::kKeyBlocks];
+#pragma unroll
+          for (int s = 0; s < G::kKeyBlocks; ++s) turned_q[s] = turned(q.f[s]);
+          q.add_to(state, turned_q, values);
+        } else {
+          FeatureRows<G> k;
+          k.make(keys, far.map, args);
+          add_keys<G>(state, k.f, values, live, /*row_sums=*/true);
+        }
+      },
+      [](int, uint32_t) {});
+  if (work.role.far)
+    state.store(args, int64_t(work.place.pair) * args.segments + work.place.segment, work.role);
+}
+
+/// Adds up the parts' dots and writes them.
+template <typename G>
+__device__ __forceinline__ void write_dots(const float* dots, const SweepArgs& args,
+                                           const Place<G>& place, int first) {
+  const int parts = Role::parts<G>(args);
+  for (int i = threadIdx.x; i < args.maps * kBlockDim; i += blockDim.x) {
+    const int map = i / kBlockDim, row = i % kBlockDim;
+    if (first + row >= args.length) continue;
+    float sum = 0.f;
+    for (int part = 0; part < parts; ++part) sum += dots[(map * parts + part) * kBlockDim + row];
+    args.row_dots[place.row_index(args, args.all_maps + 1, args.first_map + map, first + row)] =
+        sum;
+  }
+}
+
+/// Gives the role of a map's first part the key sums of all its parts. `shared`: [far
+/// roles][kKeyDim]. Holds two barriers, for warps of other roles as well.
+template <typename G>
+__device__ void gather_key_sums(float (&key_sums)[G::kKeyBlocks][4], const Role& role, int parts,
+                                float* shared) {
+  const auto each = [&](const auto& body) {
+#pragma unroll
+    for (int i = 0; i < G::kKeyBlocks * 4; ++i) {
+      body(key_sums[i / 4][i % 4], i / 4 * kBlockDim + column_of(i % 4 / 2, i));
+    }
+  };
+  __syncthreads();
+  if (lane_id() / 4 == 0) {
+    each([&](float& sum, int channel) { shared[role.index * G::kKeyDim + channel] = sum; });
+  }
+  __syncthreads();
+  if (role.part > 0) return;
+  for (int part = 1; part < parts; ++part) {
+    each([&](float& sum, int channel) {
+      sum += shared[(role.index + part) * G::kKeyDim + channel];
+    });
+  }
+}
+
+/// Writes the gradient of a weight that is equal for all channels into args.weight_sums, whose
+/// other channels of the role become zeros. `sum`: of this lane's rows, the same in lanes of equal
+/// g.
+template <typename G>
+__device__ void store_weight_sum(const SweepArgs& args, const Role& role, float sum) {
+  if (!args.weight_sums || !args.uniform_weights || !(role.far || role.near)) return;
+#pragma unroll
+  for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
+  const int begin = role.far ? role.part * G::kPartDim : 0;
+  const int end = role.far ? min(begin + G::kPartDim, args.value_dim) : args.value_dim;
+  const int64_t row = blockIdx.x * int64_t(args.all_maps + 1) +
+                      (role.far ? args.first_map + role.map : args.all_maps);
+  for (int channel = begin + lane_id(); channel < end; channel += kWarpSize) {
+    args.weight_sums[row * args.all_channels + args.first_channel + channel] =
+        channel == begin ? sum : 0.f;
+  }
+}
+
+template <typename G, bool kCausal>
+__global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
+    query_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  Work<G> work(args, layout);
+  const Tiles<G>& tiles = work.tiles;
+  const Role role = work.role;
+  tiles.read_from(args.k, args.v, args.q, args.grad_out);
+  work.writes_to(0, args.dq, args.head_dim);
+  const auto finish = [&](int tile, uint32_t live) {
+    const int first = tile * kBlockDim;
+    write_key_rows<G>(work.key_rows(), work.written(0), args, work.place, first, live,
+                      args.partial_dq);
+    write_dots<G>(work.dots(), args, work.place, first);
+  };
+  const int parts = Role::parts<G>(args);
+  const bool gathers = !kCausal && args.made.sums && parts > 1;
+  float by_weight = 0.f;
+  if (!role.far) {
+    NearStep<G> near(args, work.place, tiles, work.weights(args.maps), args.left, args.right);
+    walk<false>(
+        work,
+        [&](int tile, uint32_t) {
+          near.tile = tile;
+          if (role.near) by_weight += near_query<G>(near, work.key_rows().of(role.index));
+        },
+        finish);
+    store_weight_sum<G>(args, role, by_weight);
+    if (gathers) __syncthreads(), __syncthreads();
+    return;
+  }
+  QueryState<G> state;
+  state.clear();
+  state.load(args, work.place, role);
+  Fragment fixed[G::kKeyBlocks][G::kPartBlocks];
+  float fixed_key_sums[G::kKeyBlocks][4];
+  if constexpr (!kCausal) {  // from here on the state holds sums over queries
+#pragma unroll
+    for (int s = 0; s < G::kKeyBlocks; ++s) {
+#pragma unroll
+      for (int b = 0; b < G::kPartBlocks; ++b) fixed[s][b] = rounded(state.sums[s][b]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) fixed_key_sums[s][i] = state.key_sums[s][i];
+    }
+    state.clear();
+  }
+  const int channel = work.channel();
+  FarStep<G> far(args, work.place, role, work.weights(role.map) + channel);
+  walk<false>(
+      work,
+      [&](int tile, uint32_t live) {
+        far.first = tile * kBlockDim, far.live_rows = live;
+        by_weight += far_query<G, kCausal>(
+            far, tiles.own_tile(0, tile), tiles.own_tile(1, tile) + channel,
+            tiles.band_tile(0, tile), tiles.band_tile(1, tile) + channel, state, fixed,
+            fixed_key_sums, work.key_rows().of(role.index), work.dots() + role.index * kBlockDim);
+      },
+      finish);
+  store_weight_sum<G>(args, role, by_weight);
+  if (kCausal || !args.made.sums) return;
+  if (gathers) {
+    gather_key_sums<G>(state.key_sums, role, parts, shared_at<float>(layout.key_rows));
+  }
+  state.store(args, int64_t(work.place.pair) * args.segments + work.place.segment, role);
+}
+
+template <typename G, bool kCausal>
+__global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
+    key_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  Work<G> work(args, layout);
+  const Tiles<G>& tiles = work.tiles;
+  const Role role = work.role;
+  tiles.read_from(args.q, args.grad_out, args.k, args.v);
+  work.writes_to(0, args.dk, args.head_dim), work.writes_to(1, args.dv, args.value_dim);
+  const WeightSums weight_sums = {
+      layout.weight_sums < 0 ? nullptr : shared_at<float4>(layout.weight_sums), work.fields()};
+  weight_sums.clear();
+  const auto finish = [&](int tile, uint32_t live) {
+    const int first = tile * kBlockDim;
+    write_key_rows<G>(work.key_rows(), work.written(0), args, work.place, first, live,
+                      args.partial_dk);
+    const Elem* v_tile = tiles.own_tile(1, tile);
+    write_value_rows<G>(work.value_rows(), work.weights(0), work.written(1), args, work.place,
+                        first, live, args.partial_dv,
+                        [&](int index, int row, int channel, const float4& part) {
+                          if (layout.weight_sums >= 0)
+                            weight_sums.add(index, part, v_tile + row * G::kValueStride + channel);
+                        });
+  };
+  if (!role.far) {
+    NearStep<G> near(args, work.place, tiles, work.weights(args.maps), args.right, args.left);
+    walk<true>(
+        work,
+        [&](int tile, uint32_t) {
+          near.tile = tile;
+          if (!role.near) return;
+          near_key<G>(near, work.key_rows().of(role.index), work.value_rows().of(args.maps));
+        },
+        finish);
+  } else {
+    KeyState<G> state;
+    state.clear();
+    state.load(args, work.place, role);
+    if (role.part > 0) {  // the first part's role subtracts the dots for all
+#pragma unroll
+      for (int i = 0; i < G::kKeyBlocks * 4; ++i) state.key_sums[i / 4][i % 4] = 0.f;
+    }
+    const int channel = work.channel();
+    FarStep<G> far(args, work.place, role, work.weights(role.map) + channel);
+    walk<true>(
+        work,
+        [&](int tile, uint32_t live) {
+          far.first = tile * kBlockDim, far.live_rows = live;
+          far_key<G, kCausal>(far, tiles.band_tile(0, tile), tiles.band_tile(1, tile) + channel,
+                              tiles.own_tile(0, tile), tiles.own_tile(1, tile) + channel, state,
+                              work.key_rows().of(role.index),
+                              work.value_rows().of(role.map) + channel);
+        },
+        finish);
+  }
+  if (layout.weight_sums < 0) return;
+  __syncthreads();
+  weight_sums.template store<G>(args);
+}
+
+}  // namespace fmmformer::cuda::roles

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of the sweeps whose warps have roles, for heads of up to kDim channels in bf16; each
+// size is compiled in a file of its own.
+#pragma once
+
+#include "attention/fmm/cuda/sweep.h"
+
+namespace fmmformer::cuda::roles {
+
+template <int kDim>
+struct Launcher {
+  static cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream);
+  static cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
+  static cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
+  static cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
+};
+
+/// What a pass carries, as PassShape says it of the other kernels.
+template <int kDim>
+struct PassShape {
+  static constexpr int kValueDim = kDim, kWarps = 1, kMaps = kMapsAtOnce;
+};
+
+}  // namespace fmmformer::cuda::roles
