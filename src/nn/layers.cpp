@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include "nn/layer_norm.h"
+
 namespace fmmformer {
 
 using at::Tensor;
@@ -29,8 +31,10 @@ LayerNorm::LayerNorm(int64_t dim) {
   bias = register_parameter("bias", at::zeros({dim}));
 }
 
-Tensor LayerNorm::forward(const Tensor& x) const {
-  return at::layer_norm(x, weight.sizes(), weight, bias, kNormEps);
+Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, weight, bias, kNormEps); }
+
+TwoUses LayerNorm::forward_twice(const Tensor& x) const {
+  return layer_norm_twice(x, weight, bias, kNormEps);
 }
 
 Embedding::Embedding(int64_t rows, int64_t dim) {

@@ -22,11 +22,18 @@ class Linear : public torch::nn::Module {
   at::Tensor bias;    // [out], or undefined
 };
 
+/// One tensor for two places that use it: the same memory, but the gradient of each comes back on
+/// its own, so that whoever made it adds them in passing. Not to be changed in place.
+struct TwoUses {
+  at::Tensor first, second;
+};
+
 /// Normalises the last dimension.
 class LayerNorm : public torch::nn::Module {
  public:
   explicit LayerNorm(int64_t dim);
   at::Tensor forward(const at::Tensor& x) const;
+  TwoUses forward_twice(const at::Tensor& x) const;
 
   at::Tensor weight, bias;  // [dim]
 };

@@ -7,26 +7,17 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "nn/cuda/dropout_kernel.h"
+#include "nn/cuda/tensors.h"
 
 namespace fmmformer::cuda {
 namespace {
 
 using at::Tensor;
 
-const void* data_or_null(const Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
-}
-
 DropoutStream stream_of(const DropoutSite& site, const Tensor& seed) {
   return {.seed = site.probability > 0 ? seed.const_data_ptr<int64_t>() : nullptr,
           .site = static_cast<uint32_t>(site.site),
           .probability = site.probability};
-}
-
-DropoutElement element_of(const Tensor& x) {
-  return x.scalar_type() == at::kBFloat16 ? DropoutElement::kBFloat16
-         : x.scalar_type() == at::kHalf   ? DropoutElement::kHalf
-                                          : DropoutElement::kFloat;
 }
 
 struct SweepTensors {
@@ -40,7 +31,7 @@ using Sweep = cudaError_t (*)(const DropoutStream&, const DropoutSweep&, cudaStr
 /// All of them contiguous.
 void run(Sweep sweep, const DropoutStream& stream, const SweepTensors& tensors) {
   const c10::cuda::CUDAGuard device(tensors.x.device());
-  const DropoutSweep arguments{.element = element_of(tensors.x),
+  const DropoutSweep arguments{.element = element_of(tensors.x.scalar_type()),
                                .elements = tensors.x.numel(),
                                .x = tensors.x.const_data_ptr(),
                                .bias = data_or_null(tensors.bias),
@@ -52,10 +43,7 @@ void run(Sweep sweep, const DropoutStream& stream, const SweepTensors& tensors) 
 
 }  // namespace
 
-bool has_dropout_kernel(const Tensor& x) {
-  const auto type = x.scalar_type();
-  return x.is_cuda() && (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
-}
+bool has_dropout_kernel(const Tensor& x) { return x.is_cuda() && is_element(x.scalar_type()); }
 
 Tensor dropout_multiply(const Tensor& any, const DropoutSite& site, const Tensor& seed) {
   const Tensor x = any.contiguous();

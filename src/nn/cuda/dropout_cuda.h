@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors to the sweeps of dropout_kernel.h, on the current stream and without waiting. A build
-// without CUDA links dropout_without_cuda.cpp instead, which has no kernel for anything.
+// without CUDA links without_cuda.cpp instead, which has no kernel for anything.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiled without contraction of products and sums, so that fp32 gives the bits of the CPU.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "nn/cuda/dropout_kernel.h"
 
 #include <algorithm>
 #include <cstdint>
 
-#include "attention/philox.h"
-#include "nn/cuda/dropout_kernel.h"
+#include "nn/cuda/dropout_draw.cuh"
+#include "nn/cuda/element.cuh"
 
 namespace fmmformer::cuda {
 namespace {
@@ -15,53 +14,7 @@ namespace {
 enum class Job { kMultiply, kAdd, kRelu, kReluGradient };
 
 constexpr int kThreads = 256;
-// Elements a thread takes at a time: two blocks of random words, 16 bytes of a half type.
-constexpr int kGroup = 8;
 constexpr int64_t kMostBlocks = int64_t{1} << 20;  // beyond, threads take several groups
-
-template <typename T>
-struct alignas(16) Pack {
-  T value[kGroup];
-};
-
-__device__ float as_float(float x) { return x; }
-__device__ float as_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ float as_float(__half x) { return __half2float(x); }
-
-template <typename T>
-__device__ T from_float(float x);
-template <>
-__device__ float from_float(float x) {
-  return x;
-}
-template <>
-__device__ __nv_bfloat16 from_float(float x) {
-  return __float2bfloat16(x);
-}
-template <>
-__device__ __half from_float(float x) {
-  return __float2half(x);
-}
-
-/// What x is multiplied by, for the elements of a group.
-struct Factors {
-  float value[kGroup];
-};
-
-__device__ Factors factors_of(int64_t group, uint64_t seed, uint32_t site, uint32_t threshold,
-                              float kept) {
-  Factors factors;
-#pragma unroll
-  for (int half = 0; half < kGroup / 4; ++half) {
-    const auto block = static_cast<uint64_t>(group) * (kGroup / 4) + half;
-    const PhiloxBlock words =
-        philox_block({{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), site, 1u}},
-                     static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
-#pragma unroll
-    for (int e = 0; e < 4; ++e) factors.value[4 * half + e] = words.word[e] < threshold ? 0 : kept;
-  }
-  return factors;
-}
 
 template <Job kJob>
 __device__ float result(float x, float bias, float other, float factor) {
@@ -112,25 +65,13 @@ __device__ void store(void* to, int64_t group, int64_t elements, const Pack<T>& 
   }
 }
 
-struct Draw {
-  const int64_t* seed;  // null: nothing is dropped
-  uint32_t site;
-  uint32_t threshold;
-  float kept;
-};
-
 template <typename T, Job kJob, bool kWhole>
 __global__ void __launch_bounds__(kThreads) sweep_groups(Draw draw, DropoutSweep sweep) {
   const int64_t groups = (sweep.elements + kGroup - 1) / kGroup;
-  const uint64_t seed = draw.seed ? static_cast<uint64_t>(*draw.seed) : 0;
+  const uint64_t seed = seed_of(draw);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (int64_t group = first; group < groups; group += int64_t{gridDim.x} * kThreads) {
-    Factors factors;
-    if (draw.seed) {
-      factors = factors_of(group, seed, draw.site, draw.threshold, draw.kept);
-    } else {
-      for (float& factor : factors.value) factor = draw.kept;
-    }
+    const Factors factors = factors_of(draw, seed, group);
     const Pack<T> x = load<T, kWhole>(sweep.x, group, sweep.elements);
     Pack<T> bias, other, out;
     if (sweep.bias) bias = load_bias<T, kWhole>(sweep.bias, group, sweep.columns);
@@ -144,8 +85,6 @@ __global__ void __launch_bounds__(kThreads) sweep_groups(Draw draw, DropoutSweep
     store<T, kWhole>(sweep.out, group, sweep.elements, out);
   }
 }
-
-bool is_aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
 bool has_whole_groups(const DropoutSweep& sweep) {
   return sweep.elements % kGroup == 0 && (!sweep.bias || sweep.columns % kGroup == 0) &&
@@ -168,20 +107,10 @@ cudaError_t launch(const Draw& draw, const DropoutSweep& sweep, cudaStream_t on)
 
 template <Job kJob>
 cudaError_t run(const DropoutStream& stream, const DropoutSweep& sweep, cudaStream_t on) {
-  const bool draws = stream.probability > 0 && kJob != Job::kReluGradient;
-  const Draw draw{.seed = draws ? stream.seed : nullptr,
-                  .site = stream.site,
-                  .threshold = dropout_threshold(stream.probability),
-                  .kept = static_cast<float>(1.0 / (1.0 - stream.probability))};
-  switch (sweep.element) {
-    case DropoutElement::kBFloat16:
-      return launch<__nv_bfloat16, kJob>(draw, sweep, on);
-    case DropoutElement::kHalf:
-      return launch<__half, kJob>(draw, sweep, on);
-    case DropoutElement::kFloat:
-      break;
-  }
-  return launch<float, kJob>(draw, sweep, on);
+  const Draw draw = kJob == Job::kReluGradient ? without_mask(stream.probability) : draw_of(stream);
+  return with_element(sweep.element, [&](auto element) {
+    return launch<decltype(element), kJob>(draw, sweep, on);
+  });
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-namespace fmmformer::cuda {
+#include "nn/cuda/element.h"
 
-enum class DropoutElement { kFloat, kBFloat16, kHalf };
+namespace fmmformer::cuda {
 
 /// Which elements are dropped. The seed lies in device memory and is read when a kernel runs: a
 /// captured graph draws new masks in each replay.
@@ -20,7 +20,7 @@ struct DropoutStream {
 
 /// Contiguous tensors of one type, computed with in fp32. f is 0 or 1 / (1 - p).
 struct DropoutSweep {
-  DropoutElement element = DropoutElement::kFloat;
+  Element element = Element::kFloat;
   int64_t elements = 0;
   const void* x = nullptr;
   const void* bias = nullptr;  // [columns], added to every row of x; or null

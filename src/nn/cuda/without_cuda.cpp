@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a build without CUDA links in place of dropout_cuda.cpp.
+// What a build without CUDA links in place of the other files here.
 #include <ATen/ATen.h>
 
 #include "nn/cuda/dropout_cuda.h"
+#include "nn/cuda/layer_norm_cuda.h"
 
 namespace fmmformer::cuda {
 
@@ -20,6 +21,15 @@ void dropout_relu_(const Tensor&, const Tensor&, const DropoutSite&, const Tenso
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 Tensor dropout_relu_gradient(const Tensor&, const Tensor&, double) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+
+bool has_layer_norm_kernel(const Tensor&, const Tensor&, const Tensor&) { return false; }
+
+NormResult layer_norm_forward(const Tensor&, const Tensor&, const Tensor&, double) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+NormGradients layer_norm_backward(const NormSaved&, const Tensor&, const Tensor&) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// A team of threads has a row in its registers: a warp up to 1024 columns, beyond that a whole
+// thread block. Thread t of the team has the groups of eight columns t, t + threads, ... in every
+// row, so it can sum the gradients of its columns' weight and bias while rows pass.
+#include "nn/cuda/layer_norm_kernel.h"
+
+#include <algorithm>
+
+#include "nn/cuda/element.cuh"
+#include "nn/cuda/partial_sums.h"
+
+namespace fmmformer::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarpSize = 32;
+constexpr int64_t kWarpColumns = 1024;  // the widest row of a warp: 4 groups a thread
+// One wave of 132 multiprocessors with all their threads, or half of them with twice the registers.
+constexpr int64_t kForwardBlocks = 1024;
+constexpr int64_t kBackwardBlocks = 512;
+
+template <typename T, int kTeamThreads, int kGroups, bool kWhole>
+struct Shape {
+  using Type = T;
+  static constexpr int kTeam = kTeamThreads;
+  static constexpr int kTeams = kThreads / kTeamThreads;
+  static constexpr int kParts = kGroups;
+  static constexpr int kColumns = kTeamThreads * kGroups * kGroup;  // at most
+  static constexpr bool kEven = kWhole;
+  static constexpr bool kAhead = kGroups <= 2;  // reads the next row early; more would spill
+
+  __device__ static int team() { return static_cast<int>(threadIdx.x) / kTeamThreads; }
+  __device__ static int column(int part) {
+    return (part * kTeamThreads + static_cast<int>(threadIdx.x) % kTeamThreads) * kGroup;
+  }
+  __device__ static int64_t first_row() {
+    return static_cast<int64_t>(blockIdx.x) * kTeams + team();
+  }
+  __device__ static int64_t row_step() { return static_cast<int64_t>(gridDim.x) * kTeams; }
+};
+
+template <typename S>
+struct Row {
+  Pack<typename S::Type> part[S::kParts];
+};
+
+/// Zeros when there is no such row.
+template <typename S>
+__device__ Row<S> load_row(const void* matrix, int64_t row, const NormRows& rows) {
+  using T = typename S::Type;
+  const int64_t width = row < rows.rows ? rows.width : 0;
+  const T* from = static_cast<const T*>(matrix) + row * rows.width;
+  Row<S> values;
+#pragma unroll
+  for (int p = 0; p < S::kParts; ++p) {
+    values.part[p] = load_columns<T, S::kEven>(from, S::column(p), width);
+  }
+  return values;
+}
+
+/// A thread's columns in fp32.
+template <typename S>
+struct Columns {
+  float value[S::kParts][kGroup];
+};
+
+template <typename S>
+__device__ Columns<S> load_parameter(const void* parameter, const NormRows& rows) {
+  Columns<S> columns;
+#pragma unroll
+  for (int p = 0; p < S::kParts; ++p) {
+#pragma unroll
+    for (int e = 0; e < kGroup; ++e) {
+      const int column = S::column(p) + e;
+      columns.value[p][e] =
+          column < rows.width ? load_element(parameter, rows.parameter, column) : 0;
+    }
+  }
+  return columns;
+}
+
+/// The sum over a team in a fixed order: all its threads get the same bits. All threads of the
+/// block must come here as often when a team is the whole block.
+template <typename S>
+__device__ float team_sum(float value) {
+#pragma unroll
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xFFFFFFFFu, value, distance);
+  }
+  if constexpr (S::kTeam > kWarpSize) {
+    static_assert(S::kTeams == 1, "barriers are the block's");
+    constexpr int kWarps = S::kTeam / kWarpSize;
+    __shared__ float of_warp[kWarps];
+    __syncthreads();  // the last sum has been read
+    if (threadIdx.x % kWarpSize == 0) of_warp[threadIdx.x / kWarpSize] = value;
+    __syncthreads();
+    value = 0;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) value += of_warp[warp];
+  }
+  return value;
+}
+
+template <typename S>
+__global__ void __launch_bounds__(kThreads)
+    normalise_rows(const __grid_constant__ NormForward arguments) {
+  using T = typename S::Type;
+  const NormRows& rows = arguments.rows;
+  const float width = static_cast<float>(rows.width);
+  const Columns<S> weight = load_parameter<S>(rows.weight, rows);
+  const Columns<S> bias = load_parameter<S>(arguments.bias, rows);
+  Row<S> next = load_row<S>(rows.x, S::first_row(), rows);
+  for (int64_t row = S::first_row(); row < rows.rows; row += S::row_step()) {
+    const Row<S> x = next;
+    next = load_row<S>(rows.x, row + S::row_step(), rows);
+    float sum = 0;
+#pragma unroll
+    for (int p = 0; p < S::kParts; ++p) {
+#pragma unroll
+      for (int e = 0; e < kGroup; ++e) sum += as_float(x.part[p].value[e]);
+    }
+    const float mean = team_sum<S>(sum) / width;
+    float squares = 0;
+#pragma unroll
+    for (int p = 0; p < S::kParts; ++p) {
+#pragma unroll
+      for (int e = 0; e < kGroup; ++e) {
+        const float centred = as_float(x.part[p].value[e]) - mean;
+        if (S::column(p) + (S::kEven ? 0 : e) < rows.width) squares += centred * centred;
+      }
+    }
+    const float scale = 1.0f / sqrtf(team_sum<S>(squares) / width + arguments.eps);
+    if (S::column(0) == 0) rows.mean[row] = mean, rows.scale[row] = scale;
+    T* out = static_cast<T*>(arguments.out) + row * rows.width;
+#pragma unroll
+    for (int p = 0; p < S::kParts; ++p) {
+      Pack<T> result;
+#pragma unroll
+      for (int e = 0; e < kGroup; ++e) {
+        const float normal = (as_float(x.part[p].value[e]) - mean) * scale;
+        result.value[e] = from_float<T>(normal * weight.value[p][e] + bias.value[p][e]);
+      }
+      store_columns<T, S::kEven>(out, S::column(p), rows.width, result);
+    }
+  }
+}
+
+/// The sum of the teams' columns, in their order, to a row of the partial sums.
+template <typename S>
+__device__ void store_sum_of_teams(const Columns<S>& sums, int64_t width, float* to) {
+  if constexpr (S::kTeams == 1) {
+#pragma unroll
+    for (int p = 0; p < S::kParts; ++p) {
+#pragma unroll
+      for (int e = 0; e < kGroup; ++e) {
+        if (S::column(p) + e < width) to[S::column(p) + e] = sums.value[p][e];
+      }
+    }
+  } else {
+    extern __shared__ float4 of_teams[];  // [kTeams, kColumns]
+    float* shared = reinterpret_cast<float*>(of_teams);
+    __syncthreads();  // the last sum has been read
+#pragma unroll
+    for (int p = 0; p < S::kParts; ++p) {
+      const float* own = sums.value[p];
+      float4* place = of_teams + (S::team() * S::kColumns + S::column(p)) / 4;
+      place[0] = make_float4(own[0], own[1], own[2], own[3]);
+      place[1] = make_float4(own[4], own[5], own[6], own[7]);
+    }
+    __syncthreads();
+    for (int column = static_cast<int>(threadIdx.x); column < width; column += kThreads) {
+      float sum = 0;
+#pragma unroll
+      for (int team = 0; team < S::kTeams; ++team) sum += shared[team * S::kColumns + column];
+      to[column] = sum;
+    }
+  }
+}
+
+/// grad_x = scale (g - mean(g) - normal mean(g normal)), where g = grad weight and normal is x
+/// normalised; over the rows, grad_weight = sum(grad normal) and grad_bias = sum(grad).
+template <typename S>
+__global__ void __launch_bounds__(kThreads)
+    normalise_rows_backward(const __grid_constant__ NormBackward arguments) {
+  using T = typename S::Type;
+  const NormRows& rows = arguments.rows;
+  const float width = static_cast<float>(rows.width);
+  const Columns<S> weight = load_parameter<S>(rows.weight, rows);
+  Columns<S> grad_weight = {}, grad_bias = {};
+  Row<S> next_x = load_row<S>(rows.x, S::first_row(), rows);
+  Row<S> next_grad = load_row<S>(arguments.grad, S::first_row(), rows);
+  for (int64_t row = S::first_row(); row < rows.rows; row += S::row_step()) {
+    if (!S::kAhead && row != S::first_row()) {
+      next_x = load_row<S>(rows.x, row, rows);
+      next_grad = load_row<S>(arguments.grad, row, rows);
+    }
+    const Row<S> x = next_x, grad = next_grad;
+    Row<S> other;
+    if (arguments.other_grad) other = load_row<S>(arguments.other_grad, row, rows);
+    if constexpr (S::kAhead) {
+      next_x = load_row<S>(rows.x, row + S::row_step(), rows);
+      next_grad = load_row<S>(arguments.grad, row + S::row_step(), rows);
+    }
+    const float mean = rows.mean[row], scale = rows.scale[row];
+    const auto normal_of = [&](int p, int e) {
+      return (as_float(x.part[p].value[e]) - mean) * scale;
+    };
+    const auto grad_of = [&](int p, int e) {
+      const float own = as_float(grad.part[p].value[e]);
+      return arguments.other_grad ? own + as_float(other.part[p].value[e]) : own;
+    };
+    float sum = 0, product = 0;
+#pragma unroll
+    for (int p = 0; p < S::kParts; ++p) {
+#pragma unroll
+      for (int e = 0; e < kGroup; ++e) {
+        const float dy = grad_of(p, e), normal = normal_of(p, e), g = dy * weight.value[p][e];
+        sum += g;
+        product += g * normal;
+        grad_weight.value[p][e] += dy * normal;
+        grad_bias.value[p][e] += dy;
+      }
+    }
+    const float mean_g = team_sum<S>(sum) / width, mean_product = team_sum<S>(product) / width;
+    T* out = static_cast<T*>(arguments.grad_x) + row * rows.width;
+#pragma unroll
+    for (int p = 0; p < S::kParts; ++p) {
+      Pack<T> result;
+#pragma unroll
+      for (int e = 0; e < kGroup; ++e) {
+        const float g = grad_of(p, e) * weight.value[p][e];
+        result.value[e] = from_float<T>(scale * (g - mean_g - normal_of(p, e) * mean_product));
+      }
+      store_columns<T, S::kEven>(out, S::column(p), rows.width, result);
+    }
+  }
+  float* partials = arguments.partials + static_cast<int64_t>(blockIdx.x) * 2 * rows.width;
+  store_sum_of_teams<S>(grad_weight, rows.width, partials);
+  store_sum_of_teams<S>(grad_bias, rows.width, partials + rows.width);
+}
+
+/// Thread blocks for `rows`: a function of the shape alone.
+int64_t blocks_for(int64_t rows, int64_t width, int64_t most) {
+  const int64_t teams = width <= kWarpColumns ? kThreads / kWarpSize : 1;
+  return std::min((rows + teams - 1) / teams, most);
+}
+
+/// work(a Shape that holds rows of this width)
+template <typename T, bool kWhole, typename Work>
+void with_width(int64_t width, const Work& work) {
+  constexpr int64_t kGroupOfWarp = kWarpSize * kGroup, kGroupOfBlock = kThreads * kGroup;
+  if (width <= kGroupOfWarp) return work(Shape<T, kWarpSize, 1, kWhole>{});
+  if (width <= 2 * kGroupOfWarp) return work(Shape<T, kWarpSize, 2, kWhole>{});
+  if (width <= kWarpColumns) return work(Shape<T, kWarpSize, 4, kWhole>{});
+  if (width <= kGroupOfBlock) return work(Shape<T, kThreads, 1, kWhole>{});
+  if (width <= 2 * kGroupOfBlock) return work(Shape<T, kThreads, 2, kWhole>{});
+  work(Shape<T, kThreads, 4, kWhole>{});
+}
+
+template <typename Work>
+void with_shape(const NormRows& rows, bool whole, const Work& work) {
+  with_element(rows.element, [&](auto element) {
+    using T = decltype(element);
+    if (whole) return with_width<T, true>(rows.width, work);
+    with_width<T, false>(rows.width, work);
+  });
+}
+
+}  // namespace
+
+cudaError_t layer_norm_forward(const NormForward& arguments, cudaStream_t on) {
+  const NormRows& rows = arguments.rows;
+  const auto blocks = static_cast<unsigned>(blocks_for(rows.rows, rows.width, kForwardBlocks));
+  if (blocks == 0) return cudaSuccess;
+  const bool whole = rows.width % kGroup == 0 && is_aligned(rows.x) && is_aligned(arguments.out);
+  with_shape(rows, whole, [&](auto shape) {
+    normalise_rows<decltype(shape)><<<blocks, kThreads, 0, on>>>(arguments);
+  });
+  return cudaGetLastError();
+}
+
+int64_t norm_parts(int64_t rows, int64_t width) { return blocks_for(rows, width, kBackwardBlocks); }
+
+cudaError_t layer_norm_backward(const NormBackward& arguments, cudaStream_t on) {
+  const NormRows& rows = arguments.rows;
+  const int64_t parts = norm_parts(rows.rows, rows.width);
+  if (parts > 0) {
+    const bool whole = rows.width % kGroup == 0 && is_aligned(rows.x) &&
+                       is_aligned(arguments.grad) && is_aligned(arguments.other_grad) &&
+                       is_aligned(arguments.grad_x);
+    with_shape(rows, whole, [&](auto shape) {
+      using S = decltype(shape);
+      constexpr size_t kShared = S::kTeams == 1 ? 0 : sizeof(float) * S::kTeams * S::kColumns;
+      normalise_rows_backward<S>
+          <<<static_cast<unsigned>(parts), kThreads, kShared, on>>>(arguments);
+    });
+    if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  }
+  return add_partials({.partials = arguments.partials,
+                       .parts = parts,
+                       .sums = 2,
+                       .width = rows.width,
+                       .element = rows.parameter,
+                       .out = {arguments.grad_weight, arguments.grad_bias}},
+                      on);
+}
+
+}  // namespace fmmformer::cuda
