@@ -90,7 +90,9 @@ Tensor Encoder::forward(const Tensor& tokens, const std::optional<Tensor>& token
                     "model: the sequence has ", tokens.size(1), " tokens; max_length is ",
                     config_.max_length, "; cut the sequence or raise max_length");
   Tensor x = dropout(embed(tokens), embedding_site_, pass);
-  for (const auto& block : blocks_) x = block->forward(x, token_mask, pass);
+  TwoUses uses = {x, x};
+  for (const auto& block : blocks_) uses = block->forward_twice(uses, token_mask, pass);
+  x = uses.first;
   if (final_norm_) x = final_norm_->forward(x);
   return dropout(x, final_site_, pass);
 }

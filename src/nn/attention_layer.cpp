@@ -5,6 +5,7 @@
 
 #include "fmmformer/attention/full_attention.h"
 #include "fmmformer/core/random.h"
+#include "nn/linear.h"
 
 namespace fmmformer {
 
@@ -54,9 +55,12 @@ AttentionInputs AttentionLayer::project(const Tensor& x) const {
     const auto parts = per_head(fused_->forward(x), 3 * shape_.head_dim).split(shape_.head_dim, -1);
     return {.q = parts[0], .k = parts[1], .v = parts[2]};
   }
-  return {.q = per_head(query_->forward(x), shape_.head_dim),
-          .k = per_head(key_->forward(x), shape_.head_dim),
-          .v = per_head(value_->forward(x), shape_.head_dim)};
+  const auto [q, k, v] = linear_thrice(
+      x, {LinearMap{query_->weight, query_->bias}, LinearMap{key_->weight, key_->bias},
+          LinearMap{value_->weight, value_->bias}});
+  return {.q = per_head(q, shape_.head_dim),
+          .k = per_head(k, shape_.head_dim),
+          .v = per_head(v, shape_.head_dim)};
 }
 
 Tensor AttentionLayer::attend(const AttentionInputs& inputs, const BlendWeights& weights,

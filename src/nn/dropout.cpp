@@ -8,6 +8,7 @@
 #include "attention/philox.h"
 #include "fmmformer/core/random.h"
 #include "nn/cpu/dropout_kernel.h"
+#include "nn/cuda/column_sum_cuda.h"
 #include "nn/cuda/dropout_cuda.h"
 
 namespace fmmformer {
@@ -138,17 +139,44 @@ void keep(AutogradContext* context, const DropoutSite& site, const Tensor& seed)
   context->saved_data["site"] = site.site;
 }
 
+DropoutSite kept_site(AutogradContext* context) {
+  return {context->saved_data["probability"].toDouble(), context->saved_data["site"].toInt()};
+}
+
 Tensor gradient_of_x(AutogradContext* context, const Tensor& grad) {
-  const DropoutSite site{context->saved_data["probability"].toDouble(),
-                         context->saved_data["site"].toInt()};
+  const DropoutSite site = kept_site(context);
   if (site.probability == 0) return grad;
   return multiplied(grad, site, context->get_saved_variables()[0]);
+}
+
+/// The type of the bias when a kernel can sum its gradient.
+std::optional<at::ScalarType> summed_type(AutogradContext* context, const Tensor& grad) {
+  if (!context->saved_data["has_bias"].toBool()) return std::nullopt;
+  const auto type = context->saved_data["bias_type"].toScalarType();
+  return cuda::has_column_sum_kernel(grad, type) ? std::optional(type) : std::nullopt;
 }
 
 /// The gradient of a bias that was added to every row of x.
 Tensor gradient_of_bias(AutogradContext* context, const Tensor& grad_of_x) {
   if (!context->saved_data["has_bias"].toBool()) return Tensor();
+  if (const auto type = summed_type(context, grad_of_x)) return cuda::column_sum(grad_of_x, *type);
   return grad_of_x.flatten(0, -2).sum(0).to(context->saved_data["bias_type"].toScalarType());
+}
+
+struct Gradients {
+  Tensor x, bias;
+};
+
+Gradients gradients_of_shifted(AutogradContext* context, const Tensor& grad) {
+  const DropoutSite site = kept_site(context);
+  const auto type = summed_type(context, grad);
+  if (type && site.probability > 0) {
+    const Tensor seed = context->get_saved_variables()[0];
+    const auto [matrix, sum] = cuda::dropout_multiply_and_sum(grad, site, seed, *type);
+    return {matrix, sum};
+  }
+  const Tensor x = gradient_of_x(context, grad);
+  return {x, gradient_of_bias(context, x)};
 }
 
 void keep_bias(AutogradContext* context, const Tensor& bias) {
@@ -182,9 +210,8 @@ struct ResidualDropout : torch::autograd::Function<ResidualDropout> {
   static variable_list backward(AutogradContext* context, const variable_list& grad) {
     const auto residual_type = context->saved_data["residual_type"].toScalarType();
     const auto x_type = context->saved_data["x_type"].toScalarType();
-    const Tensor grad_x = gradient_of_x(context, grad[0]);
-    return {grad[0].to(residual_type), grad_x.to(x_type), gradient_of_bias(context, grad_x),
-            Tensor(), Tensor()};
+    const auto [grad_x, grad_bias] = gradients_of_shifted(context, grad[0]);
+    return {grad[0].to(residual_type), grad_x.to(x_type), grad_bias, Tensor(), Tensor()};
   }
 };
 
@@ -226,8 +253,14 @@ struct ReluDropout : torch::autograd::Function<ReluDropout> {
     return x;
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const Tensor result = gradient_of_relu(context->get_saved_variables()[0], grads[0],
-                                           context->saved_data["probability"].toDouble());
+    const Tensor out = context->get_saved_variables()[0];
+    const double probability = context->saved_data["probability"].toDouble();
+    if (const auto type = summed_type(context, grads[0])) {
+      const auto [matrix, sum] =
+          cuda::dropout_relu_gradient_and_sum(out, grads[0], probability, *type);
+      return {matrix, sum, Tensor(), Tensor()};
+    }
+    const Tensor result = gradient_of_relu(out, grads[0], probability);
     return {result, gradient_of_bias(context, result), Tensor(), Tensor()};
   }
 };

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "nn/layer_norm.h"
+#include "nn/linear.h"
 
 namespace fmmformer {
 
@@ -20,9 +21,7 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias) {
   if (with_bias) bias = register_parameter("bias", at::zeros({out}));
 }
 
-Tensor Linear::forward(const Tensor& x) const {
-  return at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
-}
+Tensor Linear::forward(const Tensor& x) const { return linear(x, {weight, bias}); }
 
 Tensor Linear::product(const Tensor& x) const { return at::mm(x, weight.t()); }
 

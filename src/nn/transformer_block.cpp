@@ -40,13 +40,21 @@ Tensor TransformerBlock::add_ffn(const Tensor& rows, const Tensor& input, const 
 
 Tensor TransformerBlock::forward(const Tensor& x, const std::optional<Tensor>& token_mask,
                                  const Pass& pass) const {
-  const Tensor rows = x.flatten(0, 1);
+  return forward_twice({x, x}, token_mask, pass).first;
+}
+
+TwoUses TransformerBlock::forward_twice(const TwoUses& x, const std::optional<Tensor>& token_mask,
+                                        const Pass& pass) const {
+  const Tensor rows = x.second.flatten(0, 1);
+  const auto sizes = x.first.sizes();
   if (norm_ == NormPlacement::kPre) {
-    const Tensor y = add_attention(rows, attention_norm_->forward(x), token_mask, pass);
-    return add_ffn(y, ffn_norm_->forward(y), pass).view(x.sizes());
+    const Tensor y = add_attention(rows, attention_norm_->forward(x.first), token_mask, pass);
+    const Tensor out = add_ffn(y, ffn_norm_->forward(y), pass).view(sizes);
+    return {out, out};
   }
-  const Tensor y = attention_norm_->forward(add_attention(rows, x, token_mask, pass));
-  return ffn_norm_->forward(add_ffn(y, y, pass)).view(x.sizes());
+  const TwoUses y = attention_norm_->forward_twice(add_attention(rows, x.first, token_mask, pass));
+  const TwoUses out = ffn_norm_->forward_twice(add_ffn(y.second, y.first, pass));
+  return {out.first.view(sizes), out.second.view(sizes)};
 }
 
 }  // namespace fmmformer

@@ -32,6 +32,9 @@ class TransformerBlock : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& token_mask,
                      const Pass& pass) const;
+  /// The same for a chain of blocks, which use x in two places: attention, and what it is added to.
+  TwoUses forward_twice(const TwoUses& x, const std::optional<at::Tensor>& token_mask,
+                        const Pass& pass) const;
 
  private:
   // Rows of tokens [B * N, dim]: products on them are whole tensors, not views, and may change in

@@ -2,6 +2,7 @@
 // What a build without CUDA links in place of the other files here.
 #include <ATen/ATen.h>
 
+#include "nn/cuda/column_sum_cuda.h"
 #include "nn/cuda/dropout_cuda.h"
 #include "nn/cuda/layer_norm_cuda.h"
 
@@ -30,6 +31,18 @@ NormResult layer_norm_forward(const Tensor&, const Tensor&, const Tensor&, doubl
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 NormGradients layer_norm_backward(const NormSaved&, const Tensor&, const Tensor&) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+
+bool has_column_sum_kernel(const Tensor&, at::ScalarType) { return false; }
+
+Tensor column_sum(const Tensor&, at::ScalarType) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+Summed dropout_multiply_and_sum(const Tensor&, const DropoutSite&, const Tensor&, at::ScalarType) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+Summed dropout_relu_gradient_and_sum(const Tensor&, const Tensor&, double, at::ScalarType) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/cuda/column_sum_cuda.h"
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "nn/cuda/column_sum_kernel.h"
+#include "nn/cuda/dropout_cuda.h"
+#include "nn/cuda/tensors.h"
+
+namespace fmmformer::cuda {
+
+using at::Tensor;
+
+namespace {
+
+/// What a sum of x's columns needs, and the tensors that hold it.
+struct Prepared {
+  Tensor sum, partials;
+  ColumnSum arguments;
+};
+
+Prepared prepared(const Tensor& x, at::ScalarType sum_type) {
+  const int64_t columns = x.size(-1), rows = columns > 0 ? x.numel() / columns : 0;
+  Prepared result{.sum = at::empty({columns}, x.options().dtype(sum_type)),
+                  .partials = at::empty({column_sum_parts(rows, columns), columns},
+                                        x.options().dtype(at::kFloat)),
+                  .arguments = {}};
+  result.arguments = {.element = element_of(x.scalar_type()),
+                      .rows = rows,
+                      .columns = columns,
+                      .x = x.const_data_ptr(),
+                      .partials = result.partials.mutable_data_ptr<float>(),
+                      .sum_element = element_of(sum_type),
+                      .sum = result.sum.mutable_data_ptr()};
+  return result;
+}
+
+}  // namespace
+
+bool has_column_sum_kernel(const Tensor& x, at::ScalarType sum_type) {
+  return x.is_cuda() && x.dim() > 0 && is_element(x.scalar_type()) && is_element(sum_type);
+}
+
+Tensor column_sum(const Tensor& any, at::ScalarType sum_type) {
+  const c10::cuda::CUDAGuard device(any.device());
+  const Tensor x = any.contiguous();
+  const Prepared work = prepared(x, sum_type);
+  C10_CUDA_CHECK(column_sum(work.arguments, c10::cuda::getCurrentCUDAStream()));
+  return work.sum;
+}
+
+Summed dropout_multiply_and_sum(const Tensor& any, const DropoutSite& site, const Tensor& seed,
+                                at::ScalarType sum_type) {
+  const c10::cuda::CUDAGuard device(any.device());
+  const Tensor x = any.contiguous();
+  const Tensor out = at::empty_like(x);
+  Prepared work = prepared(x, sum_type);
+  work.arguments.out = out.mutable_data_ptr();
+  if (!sums_in_passing(work.arguments)) {
+    const Tensor product = dropout_multiply(x, site, seed);
+    return {product, column_sum(product, sum_type)};
+  }
+  const DropoutStream stream{
+      .seed = site.probability > 0 ? seed.const_data_ptr<int64_t>() : nullptr,
+      .site = static_cast<uint32_t>(site.site),
+      .probability = site.probability};
+  C10_CUDA_CHECK(column_sum_of_multiply(stream, work.arguments, c10::cuda::getCurrentCUDAStream()));
+  return {out, work.sum};
+}
+
+Summed dropout_relu_gradient_and_sum(const Tensor& any_out, const Tensor& any, double probability,
+                                     at::ScalarType sum_type) {
+  const c10::cuda::CUDAGuard device(any.device());
+  const Tensor grad = any.contiguous(), out = any_out.contiguous();
+  const Tensor result = at::empty_like(grad);
+  Prepared work = prepared(grad, sum_type);
+  work.arguments.other = out.const_data_ptr();
+  work.arguments.out = result.mutable_data_ptr();
+  if (!sums_in_passing(work.arguments)) {
+    const Tensor gradient = dropout_relu_gradient(out, grad, probability);
+    return {gradient, column_sum(gradient, sum_type)};
+  }
+  C10_CUDA_CHECK(
+      column_sum_of_relu_gradient(probability, work.arguments, c10::cuda::getCurrentCUDAStream()));
+  return {result, work.sum};
+}
+
+}  // namespace fmmformer::cuda

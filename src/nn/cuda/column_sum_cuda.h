@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors to the kernels of column_sum_kernel.h, on the current stream and without waiting.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "fmmformer/nn/dropout.h"
+
+namespace fmmformer::cuda {
+
+/// Whether the functions below take x: fp32, bf16 or fp16 on a GPU, and sums of such a type.
+bool has_column_sum_kernel(const at::Tensor& x, at::ScalarType sum_type);
+
+/// x [..., columns] -> [columns], in a fixed order.
+at::Tensor column_sum(const at::Tensor& x, at::ScalarType sum_type);
+
+/// A matrix like the gradient it is made from, and the sum of its columns.
+struct Summed {
+  at::Tensor matrix, sum;
+};
+/// As the functions of dropout_cuda.h.
+Summed dropout_multiply_and_sum(const at::Tensor& x, const DropoutSite& site,
+                                const at::Tensor& seed, at::ScalarType sum_type);
+Summed dropout_relu_gradient_and_sum(const at::Tensor& out, const at::Tensor& grad,
+                                     double probability, at::ScalarType sum_type);
+
+}  // namespace fmmformer::cuda

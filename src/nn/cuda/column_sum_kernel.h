@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sum over the rows of a matrix: what a bias gets from backward. Alone, or in passing while a
+// sweep of dropout's backward makes that matrix. No torch here.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "nn/cuda/dropout_kernel.h"
+#include "nn/cuda/element.h"
+
+namespace fmmformer::cuda {
+
+struct ColumnSum {
+  Element element = Element::kFloat;  // of the matrices, all contiguous [rows, columns]
+  int64_t rows = 0;
+  int64_t columns = 0;
+  const void* x = nullptr;
+  const void* other = nullptr;  // what relu gave, in column_sum_of_relu_gradient()
+  void* out = nullptr;          // the matrix that is summed, where it is made in passing
+  float* partials = nullptr;    // [column_sum_parts(rows, columns), columns] to work in
+  Element sum_element = Element::kFloat;
+  void* sum = nullptr;  // [columns]
+};
+
+int64_t column_sum_parts(int64_t rows, int64_t columns);
+
+/// Of x.
+cudaError_t column_sum(const ColumnSum& arguments, cudaStream_t on);
+
+/// Whether the two below take these: columns in groups of eight, and aligned memory.
+bool sums_in_passing(const ColumnSum& arguments);
+/// Of out = dropout_multiply(x).
+cudaError_t column_sum_of_multiply(const DropoutStream& stream, const ColumnSum& arguments,
+                                   cudaStream_t on);
+/// Of out = dropout_relu_gradient(x, other).
+cudaError_t column_sum_of_relu_gradient(double probability, const ColumnSum& arguments,
+                                        cudaStream_t on);
+
+}  // namespace fmmformer::cuda

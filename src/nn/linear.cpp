@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/linear.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "nn/cuda/column_sum_cuda.h"
+
+namespace fmmformer {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+Tensor rows_of(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+Tensor torchs_linear(const Tensor& x, const LinearMap& map) {
+  return at::linear(x, map.weight, map.bias.defined() ? std::optional(map.bias) : std::nullopt);
+}
+
+/// A bias, and all of one type: torch has the rest (promotion, autocast) in better hands.
+bool fits(const Tensor& x, const LinearMap& map) {
+  return map.bias.defined() && cuda::has_column_sum_kernel(x, map.bias.scalar_type()) &&
+         x.dim() >= 2 && map.weight.scalar_type() == x.scalar_type() &&
+         map.bias.scalar_type() == x.scalar_type() && map.weight.device() == x.device() &&
+         map.bias.device() == x.device();
+}
+
+/// maps = {weight, bias, weight, bias, ...}, all of the same x.
+struct LinearMaps : torch::autograd::Function<LinearMaps> {
+  static variable_list forward(AutogradContext* context, const Tensor& x, at::TensorList maps) {
+    variable_list kept = {x}, results;
+    for (size_t m = 0; m < maps.size(); m += 2) {
+      kept.push_back(maps[m]);
+      results.push_back(at::linear(x, maps[m], maps[m + 1]));
+    }
+    context->save_for_backward(kept);
+    context->set_materialize_grads(false);
+    return results;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const auto saved = context->get_saved_variables();
+    const Tensor x = rows_of(saved[0]);
+    variable_list gradients(1 + 2 * grads.size());
+    Tensor grad_x;
+    for (size_t m = 0; m < grads.size(); ++m) {
+      if (!grads[m].defined()) continue;
+      const Tensor grad = rows_of(grads[m].contiguous()), &weight = saved[m + 1];
+      if (context->needs_input_grad(0)) {
+        // In place: the product adds to what the maps before have left.
+        grad_x = grad_x.defined() ? grad_x.addmm_(grad, weight) : at::mm(grad, weight);
+      }
+      gradients[1 + 2 * m] = at::mm(grad.t(), x);
+      gradients[2 + 2 * m] = cuda::column_sum(grad, weight.scalar_type());
+    }
+    if (grad_x.defined()) gradients[0] = grad_x.view(saved[0].sizes());
+    return gradients;
+  }
+};
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const LinearMap& map) {
+  if (!fits(x, map)) return torchs_linear(x, map);
+  const variable_list flat = {map.weight, map.bias};
+  return LinearMaps::apply(x, at::TensorList(flat))[0];
+}
+
+std::array<Tensor, 3> linear_thrice(const Tensor& x, const std::array<LinearMap, 3>& maps) {
+  if (!(fits(x, maps[0]) && fits(x, maps[1]) && fits(x, maps[2]))) {
+    return {linear(x, maps[0]), linear(x, maps[1]), linear(x, maps[2])};
+  }
+  variable_list flat;
+  for (const LinearMap& map : maps) flat.insert(flat.end(), {map.weight, map.bias});
+  const variable_list results = LinearMaps::apply(x, at::TensorList(flat));
+  return {results[0], results[1], results[2]};
+}
+
+}  // namespace fmmformer
