@@ -26,7 +26,6 @@ using cuda::PassLimits, cuda::Scan, cuda::States, cuda::StateSource, cuda::Sweep
 using OptionalTensor = std::optional<Tensor>;
 using Tensors5 = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-constexpr int64_t kBlocksWanted = 528;  // four for each multiprocessor of an H100
 constexpr int64_t kShortestSegment =
     4;  // chunks; below, the passes that join segments are no longer small
 constexpr int64_t kSegmentsToSum = 8;  // a sweep adds up so many states by itself; more get a scan
@@ -83,8 +82,9 @@ class Call {
         stream_(c10::cuda::getCurrentCUDAStream()),
         element_(cuda::element_of("fmm_attention", inputs.q.scalar_type())),
         precise_(needs_precision(problem, element_)),
-        limits_(cuda::pass_limits(precise_, static_cast<int>(problem.head_dim),
-                                  static_cast<int>(problem.value_dim))),
+        limits_(cuda::pass_limits(
+            precise_, static_cast<int>(problem.head_dim), static_cast<int>(problem.value_dim),
+            static_cast<int>(problem.feature_maps()), problem.options.window.has_value())),
         floats_(inputs.q.options().dtype(at::kFloat)) {
     if (inputs.token_mask) mask_ = inputs.token_mask->contiguous();
     cut();
@@ -104,7 +104,7 @@ class Call {
     const int64_t pairs = std::max<int64_t>(problem_.batch * problem_.heads, 1),
                   length = problem_.length;
     const int64_t most = std::max<int64_t>(length / (kShortestSegment * limits_.chunk), 1);
-    const int64_t wanted = std::clamp<int64_t>(kBlocksWanted / pairs, 1, most);
+    const int64_t wanted = std::clamp<int64_t>(limits_.blocks / pairs, 1, most);
     segment_length_ = round_up((length + wanted - 1) / wanted, limits_.chunk);
     segments_ = (length + segment_length_ - 1) / segment_length_;
     TORCH_CHECK_VALUE(length <= kLongest, "fmm_attention: the length is ", length,

@@ -17,6 +17,9 @@ struct PassShape {
   static constexpr int kValueDim = !kWide ? kKeyDim : kWidest && !kTwoBytes ? 32 : 64;
   static constexpr int kWarps = kTwoBytes ? (kKeyDim >= 64 && !kWidest ? 8 : 4) : (kWidest ? 2 : 4);
   static constexpr int kMaps = kTwoBytes && !kWide ? 3 : 1;
+
+  /// Blocks that fill a GPU.
+  static constexpr int blocks(int, int, bool) { return 4 * kMultiprocessors; }
 };
 
 template <typename Math, int kKeyDim>

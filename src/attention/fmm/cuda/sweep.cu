@@ -24,7 +24,7 @@ template <typename Body>
 auto with_bf16_launcher(int key_dim, const Body& body) {
   if (key_dim <= 16) return body(roles::Launcher<16>(), roles::PassShape<16>(), 16);
   if (key_dim <= 32) return body(roles::Launcher<32>(), roles::PassShape<32>(), 32);
-  if (key_dim <= 64) return body(Launcher<Bf16, 64>(), PassShape<Bf16, 64>(), 64);
+  if (key_dim <= 64) return body(roles::Launcher<64>(), roles::PassShape<64>(), 64);
   if (key_dim <= 128) return body(Launcher<Bf16, 128>(), PassShape<Bf16, 128>(), 128);
   return body(Launcher<Bf16, 256>(), PassShape<Bf16, 256>(), 256);
 }
@@ -34,13 +34,23 @@ auto with_launcher(bool precise, int head_dim, int value_dim, const Body& body) 
   return precise ? with_precise_launcher(key_dim, body) : with_bf16_launcher(key_dim, body);
 }
 
-// A thread an element of the state; segment after segment, eight loads under way at a time.
-__global__ void scan_kernel(float* entries, float* totals, int64_t size, int64_t pairs,
-                            int segments, int stride, int64_t totals_stride, Scan scan) {
-  const int64_t index = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  if (index >= pairs * size) return;
-  const int64_t pair = index / size, element = index % size;
-  float* at = entries + pair * segments * int64_t(stride) + element;
+/// Entries [pairs][segments] of `size` numbers each, `stride` apart; the sums over all of a pair's
+/// go to `totals`, `totals_stride` apart.
+struct ScanRows {
+  float *entries, *totals;
+  int64_t size, stride, totals_stride;
+};
+
+// A thread a number of the state; segment after segment, eight loads under way at a time.
+__global__ void scan_kernel(ScanRows sums, ScanRows key_sums, int64_t pairs, int segments,
+                            Scan scan) {
+  int64_t index = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  const bool of_sums = index < pairs * sums.size;
+  const ScanRows& rows = of_sums ? sums : key_sums;
+  if (!of_sums) index -= pairs * sums.size;
+  if (index >= pairs * rows.size) return;
+  const int64_t pair = index / rows.size, element = index % rows.size;
+  float* at = rows.entries + pair * segments * rows.stride + element;
   constexpr int kAhead = 8;
   float sum = 0.f;
   for (int first = 0; first < segments; first += kAhead) {
@@ -48,27 +58,16 @@ __global__ void scan_kernel(float* entries, float* totals, int64_t size, int64_t
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int s = first + i, segment = scan == Scan::kAfter ? segments - 1 - s : s;
-      own[i] = s < segments ? at[int64_t(segment) * stride] : 0.f;
+      own[i] = s < segments ? at[segment * rows.stride] : 0.f;
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int s = first + i, segment = scan == Scan::kAfter ? segments - 1 - s : s;
-      if (s < segments && scan != Scan::kTotal) at[int64_t(segment) * stride] = sum;
+      if (s < segments && scan != Scan::kTotal) at[segment * rows.stride] = sum;
       sum += own[i];
     }
   }
-  if (scan == Scan::kTotal) totals[pair * totals_stride + element] = sum;
-}
-
-cudaError_t launch_scan(float* entries, float* totals, int64_t size, int64_t offset, int64_t stride,
-                        int64_t totals_stride, const SweepArgs& args, Scan scan,
-                        cudaStream_t stream) {
-  const int64_t pairs = args.batch * args.heads, blocks = (pairs * size + kThreads - 1) / kThreads;
-  if (blocks == 0) return cudaSuccess;
-  scan_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
-      entries + offset, totals ? totals + offset : nullptr, size, pairs,
-      static_cast<int>(args.segments), static_cast<int>(stride), totals_stride, scan);
-  return cudaGetLastError();
+  if (scan == Scan::kTotal) rows.totals[pair * rows.totals_stride + element] = sum;
 }
 
 __device__ void store_weight(const WeightGradient& gradient, int64_t index, double value) {
@@ -89,10 +88,11 @@ __device__ void store_weight(const WeightGradient& gradient, int64_t index, doub
 }
 
 // A block for each number of a gradient: sums over everything that the number stands for, always in
-// the same order.
+// the same order. Of a number that stands for all channels, only every `channel_step`-th holds
+// anything.
 __global__ void reduce_kernel(const float* sums, int64_t batch, int64_t heads, int64_t segments,
-                              int all_maps, int value_dim, WeightGradient near_weight,
-                              WeightGradient far_weight) {
+                              int all_maps, int value_dim, int channel_step,
+                              WeightGradient near_weight, WeightGradient far_weight) {
   const int64_t near_count = near_weight.maps * near_weight.heads * near_weight.channels;
   const bool near = blockIdx.x < near_count;
   const WeightGradient& gradient = near ? near_weight : far_weight;
@@ -103,11 +103,12 @@ __global__ void reduce_kernel(const float* sums, int64_t batch, int64_t heads, i
   const int64_t first_map = near ? all_maps : (gradient.maps == 1 ? 0 : map);
   const int64_t maps = near || gradient.maps > 1 ? 1 : all_maps;
   const int64_t some_heads = gradient.heads == 1 ? heads : 1,
-                some_channels = gradient.channels == 1 ? value_dim : 1;
+                some_channels =
+                    gradient.channels == 1 ? (value_dim + channel_step - 1) / channel_step : 1;
   const int64_t count = batch * segments * some_heads * maps * some_channels;
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += kThreads) {
-    const int64_t c = i % some_channels + channel, rest = i / some_channels;
+    const int64_t c = i % some_channels * channel_step + channel, rest = i / some_channels;
     const int64_t l = rest % maps + first_map, rest2 = rest / maps;
     const int64_t segment = rest2 % segments, rest3 = rest2 / segments;
     const int64_t h = rest3 % some_heads + head, b = rest3 / some_heads;
@@ -126,9 +127,10 @@ __global__ void reduce_kernel(const float* sums, int64_t batch, int64_t heads, i
 
 }  // namespace
 
-PassLimits pass_limits(bool precise, int head_dim, int value_dim) {
-  return with_launcher(precise, head_dim, value_dim, [](auto, auto shape, int key_dim) {
-    return PassLimits{key_dim, shape.kValueDim, shape.kMaps, shape.kWarps * 16};
+PassLimits pass_limits(bool precise, int head_dim, int value_dim, int maps, bool near) {
+  return with_launcher(precise, head_dim, value_dim, [&](auto, auto shape, int key_dim) {
+    return PassLimits{key_dim, shape.kValueDim, shape.kMaps, shape.kWarps * 16,
+                      shape.blocks(head_dim, min(maps, shape.kMaps), near)};
   });
 }
 
@@ -154,16 +156,20 @@ cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream) {
 
 cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
                         const States& totals, cudaStream_t stream) {
-  const int64_t rows = int64_t(states.maps) * args.head_dim,
-                total_rows = int64_t(totals.maps) * args.head_dim;
-  const int64_t used = int64_t(args.maps) * args.head_dim,
+  const int64_t pairs = args.batch * args.heads, used = int64_t(args.maps) * args.head_dim,
                 skipped = int64_t(args.first_map) * args.head_dim;
-  const cudaError_t error =
-      launch_scan(states.sums, totals.sums, used * states.row_length, skipped * states.row_length,
-                  rows * states.row_length, total_rows * states.row_length, args, scan, stream);
-  if (error != cudaSuccess) return error;
-  return launch_scan(states.key_sums, totals.key_sums, used, skipped, rows, total_rows, args, scan,
-                     stream);
+  const auto rows = [&](float* entries, float* sums, int64_t row_length) {
+    return ScanRows{entries + skipped * row_length, sums ? sums + skipped * row_length : nullptr,
+                    used * row_length, int64_t(states.maps) * args.head_dim * row_length,
+                    int64_t(totals.maps) * args.head_dim * row_length};
+  };
+  const ScanRows sums = rows(states.sums, totals.sums, states.row_length),
+                 key_sums = rows(states.key_sums, totals.key_sums, 1);
+  const int64_t blocks = (pairs * (sums.size + key_sums.size) + kThreads - 1) / kThreads;
+  if (blocks == 0) return cudaSuccess;
+  scan_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
+      sums, key_sums, pairs, static_cast<int>(args.segments), scan);
+  return cudaGetLastError();
 }
 
 cudaError_t reduce_weight_sums(const SweepArgs& args, const WeightGradient& near_weight,
@@ -171,9 +177,11 @@ cudaError_t reduce_weight_sums(const SweepArgs& args, const WeightGradient& near
   const int64_t count = near_weight.maps * near_weight.heads * near_weight.channels +
                         far_weight.maps * far_weight.heads * far_weight.channels;
   if (count == 0) return cudaSuccess;
+  const int pass_channels = with_launcher(args.precise, args.head_dim, args.all_channels,
+                                          [](auto, auto shape, int) { return shape.kValueDim; });
   reduce_kernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(
       args.weight_sums, args.batch, args.heads, args.segments, args.all_maps, args.all_channels,
-      near_weight, far_weight);
+      args.uniform_weights ? pass_channels : 1, near_weight, far_weight);
   return cudaGetLastError();
 }
 

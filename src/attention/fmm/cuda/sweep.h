@@ -54,6 +54,8 @@ struct States {
 };
 
 constexpr int kMapsAtOnce = 3;
+constexpr int kMultiprocessors =
+    132;  // of an H100; how the work is cut must not depend on more than the shape
 
 /// Where the sums of several passes meet: fp32 [batch, length, heads, dim] contiguous. Only the
 /// last pass writes the tensor itself. None: there is one pass.
@@ -116,8 +118,10 @@ struct PassLimits {
   int value_dim = 0;  // at most so many channels of v; more of them are several passes
   int maps = 0;       // likewise
   int chunk = 0;      // tokens
+  int blocks = 0;     // that fill a GPU; sequences are cut into segments until there are so many
 };
-PassLimits pass_limits(bool precise, int head_dim, int value_dim);
+/// `maps`, `near`: of the operator.
+PassLimits pass_limits(bool precise, int head_dim, int value_dim, int maps, bool near);
 
 /// Sums over each segment of (feature row) x (value row): of keys and values; or, `of_queries`, of
 /// scaled queries and grad_out, after the query sweep.

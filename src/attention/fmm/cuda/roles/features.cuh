@@ -4,7 +4,7 @@
 #pragma once
 
 #include "attention/fmm/cuda/features.cuh"
-#include "attention/fmm/cuda/roles/shape.cuh"
+#include "attention/fmm/cuda/roles/step.cuh"
 
 namespace fmmformer::cuda::roles {
 
@@ -45,30 +45,34 @@ __device__ __forceinline__ float feature_slope(float x, float f) {
   return map_slope<Bf16, kMap>(x);
 }
 
+/// A role's part of sixteen feature rows. Tiles start at the part.
 template <typename G>
 struct FeatureRows {
-  Fragment f[G::kKeyBlocks];
+  Fragment f[G::kPartBlocks];
   float inverse_sum[2];  // of unit features: 1 / sum_d phi of rows g and g + 8 (0 for a sum of 0),
                          // else 1
 
-  /// From a tile of raw q or k.
+  /// From a tile of raw q or k; `exchange`: where unit features meet their other parts.
   template <Side kSide = Side::kAny>
-  __device__ __forceinline__ void make(const Elem* tile, FeatureMap map, const SweepArgs& args) {
-    with_map(map, [&](auto constant) {
+  __device__ __forceinline__ void make(const FarStep<G>& step, const Elem* tile,
+                                       Exchange exchange) {
+    with_map(step.map, [&](auto constant) {
 #pragma unroll
-      for (int s = 0; s < G::kKeyBlocks; ++s) {
+      for (int s = 0; s < G::kPartBlocks; ++s) {
         const Fragment x = load<kSide>(tile + s * kBlockDim, G::kKeyStride);
 #pragma unroll
         for (int i = 0; i < 4; ++i) f[s].r[i] = feature_pair<decltype(constant)::value>(x.r[i]);
       }
     });
-    if (!G::kPlain && args.head_dim < G::kKeyDim) clear_beyond(args.head_dim);
+    if (!G::kPlain && step.args.head_dim < G::kKeyDim) {
+      clear_beyond(step.args.head_dim - step.role.part * G::kPartDim);
+    }
     inverse_sum[0] = inverse_sum[1] = 1.f;
-    if (args.unit_features) normalise();
+    if (step.args.unit_features) normalise(step, exchange);
   }
 
-  /// <f, c> of both rows.
-  __device__ __forceinline__ void dot(const Block (&c)[G::kKeyBlocks], float (&result)[2]) const {
+  /// <f, c> of both rows, over this part.
+  __device__ __forceinline__ void dot(const Block (&c)[G::kPartBlocks], float (&result)[2]) const {
     result[0] = result[1] = 0.f;
     each([&](int s, int n, int i, float low, float high) {
       result[i / 2] += low * c[s][n][i] + high * c[s][n][i + 1];
@@ -77,34 +81,38 @@ struct FeatureRows {
   }
 
   /// Turns the gradient with respect to f into that with respect to x.
-  __device__ __forceinline__ void to_input(Block (&gradient)[G::kKeyBlocks], const Elem* tile,
-                                           FeatureMap map, const SweepArgs& args) const {
-    if (args.unit_features) {  // f = phi / s: dphi = (df - <df, f>) / s
+  __device__ __forceinline__ void to_input(Block (&gradient)[G::kPartBlocks],
+                                           const FarStep<G>& step, const Elem* tile) const {
+    const bool unit = step.args.unit_features;
+    if (unit) {  // f = phi / s: dphi = (df - <df, f>) / s
       float along[2];
       dot(gradient, along);
+      step.add_parts(along, Exchange::kAlong);
       each([&](int s, int n, int i, float, float) {
         gradient[s][n][i] = (gradient[s][n][i] - along[i / 2]) * inverse_sum[i / 2];
         gradient[s][n][i + 1] = (gradient[s][n][i + 1] - along[i / 2]) * inverse_sum[i / 2];
       });
     }
-    with_map(map, [&](auto constant) {
+    with_map(step.map, [&](auto constant) {
       constexpr FeatureMap kMap = decltype(constant)::value;
       // Slopes from f are those of phi itself.
       constexpr bool kFromFeature = kMap == FeatureMap::kElu || kMap == FeatureMap::kEluFlip;
       float phi[2] = {1.f, 1.f};
-      if (kFromFeature && args.unit_features) {
+      if (kFromFeature && unit) {
 #pragma unroll
-        for (int r = 0; r < 2; ++r) phi[r] = inverse_sum[r] == 0.f ? 0.f : 1.f / inverse_sum[r];
+        for (int r = 0; r < 2; ++r) {
+          phi[r] = inverse_sum[r] == 0.f ? 0.f : __fdividef(1.f, inverse_sum[r]);
+        }
       }
 #pragma unroll
-      for (int s = 0; s < G::kKeyBlocks; ++s) {
+      for (int s = 0; s < G::kPartBlocks; ++s) {
         const Fragment x = load(tile + s * kBlockDim, G::kKeyStride);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const int n = j / 2, i = j % 2 * 2;
           float x_low, x_high, low, high;
           Bf16::unpack(x.r[j], x_low, x_high), Bf16::unpack(f[s].r[j], low, high);
-          if (kFromFeature && args.unit_features) low *= phi[j % 2], high *= phi[j % 2];
+          if (kFromFeature && unit) low *= phi[j % 2], high *= phi[j % 2];
           gradient[s][n][i] *= feature_slope<kMap>(x_low, low);
           gradient[s][n][i + 1] *= feature_slope<kMap>(x_high, high);
         }
@@ -117,7 +125,7 @@ struct FeatureRows {
   template <typename Body>
   __device__ __forceinline__ void each(const Body& body) const {
 #pragma unroll
-    for (int s = 0; s < G::kKeyBlocks; ++s) {
+    for (int s = 0; s < G::kPartBlocks; ++s) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         float low, high;
@@ -126,27 +134,29 @@ struct FeatureRows {
       }
     }
   }
-  __device__ void clear_beyond(int head_dim) {
+  __device__ void clear_beyond(int channels) {
 #pragma unroll
-    for (int s = 0; s < G::kKeyBlocks; ++s) {
+    for (int s = 0; s < G::kPartBlocks; ++s) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int channel = s * kBlockDim + column_of(j / 2, 0);
-        if (channel + 1 >= head_dim) f[s].r[j] &= 0xffffu;
-        if (channel >= head_dim) f[s].r[j] = 0;
+        if (channel + 1 >= channels) f[s].r[j] &= 0xffffu;
+        if (channel >= channels) f[s].r[j] = 0;
       }
     }
   }
-  __device__ void normalise() {
+  __device__ void normalise(const FarStep<G>& step, Exchange exchange) {
     float sum[2] = {0.f, 0.f};
     each([&](int, int, int i, float low, float high) { sum[i / 2] += low + high; });
 #pragma unroll
+    for (int r = 0; r < 2; ++r) sum[r] = quad_sum(sum[r]);
+    step.add_parts(sum, exchange);
+#pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float total = quad_sum(sum[r]);
-      inverse_sum[r] = total == 0.f ? 0.f : 1.f / total;
+      inverse_sum[r] = sum[r] == 0.f ? 0.f : __fdividef(1.f, sum[r]);
     }
 #pragma unroll
-    for (int s = 0; s < G::kKeyBlocks; ++s) f[s] = scaled_rows(f[s], inverse_sum);
+    for (int s = 0; s < G::kPartBlocks; ++s) f[s] = scaled_rows(f[s], inverse_sum);
   }
 };
 

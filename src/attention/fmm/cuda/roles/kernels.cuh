@@ -41,14 +41,14 @@ Layout layout_of(Sweep sweep, const SweepArgs& args) {
   layout.weights = take(true, fields * G::kValueDim * sizeof(float));
   layout.weight_sums = take(sweep == Sweep::kKeys && args.weight_sums && !args.uniform_weights,
                             fields * Role::warps<G>(args) * kWarpSize * sizeof(float4));
+  layout.exchanges = take(true, kExchanges * roles * kBlockDim * sizeof(float));
   for (int buffer = 0; buffer < G::kResultBuffers; ++buffer) {
     const int begin = used;
-    const int key_rows = take(backward, roles * Results<G::kKeyDim>::kSize * sizeof(float));
+    const int key_rows = take(backward, fields * Results<G::kKeyDim>::kSize * sizeof(float));
     const int value_rows = take(sweep == Sweep::kForward || sweep == Sweep::kKeys,
-                                fields * Results<G::kValueDim>::kSize * sizeof(float));
-    const int dots = take(sweep == Sweep::kQueries, roles * kBlockDim * sizeof(float));
+                                roles * Results<G::kValueDim>::kSize * sizeof(float));
     if (buffer == 0) {
-      layout.key_rows = key_rows, layout.value_rows = value_rows, layout.dots = dots;
+      layout.key_rows = key_rows, layout.value_rows = value_rows;
       layout.buffer = used - begin;
     }
   }
@@ -81,12 +81,19 @@ struct Work {
     return shared_at<float>(layout.weights) + field * G::kValueDim;
   }
   __device__ Results<G::kKeyDim> key_rows() const {
-    return {shared_at<float>(layout.key_rows + buffer), Role::count<G>(args)};
+    return {shared_at<float>(layout.key_rows + buffer), fields()};
   }
   __device__ Results<G::kValueDim> value_rows() const {
-    return {shared_at<float>(layout.value_rows + buffer), fields()};
+    return {shared_at<float>(layout.value_rows + buffer), Role::count<G>(args)};
   }
-  __device__ float* dots() const { return shared_at<float>(layout.dots + buffer); }
+  /// What a role of the key rows' results writes: a map's parts lie side by side.
+  __device__ float* key_result() const {
+    return role.far ? key_rows().of(role.map) + channel() : key_rows().of(args.maps);
+  }
+  __device__ float* value_result() const { return value_rows().of(role.index); }
+  __device__ FarStep<G> far_step() const {
+    return {args, place, role, weights(role.map), shared_at<float>(layout.exchanges)};
+  }
   __device__ void writes_to(int which, const View& view, int dim) const {
     if (threadIdx.x == 0) shared_at<Rows>(layout.written)[which] = Rows(view, dim, place);
   }
@@ -150,8 +157,8 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
   tiles.read_from(args.k, args.v, args.q, View());
   work.writes_to(0, args.out, args.value_dim);
   const auto finish = [&](int tile, uint32_t live) {
-    write_value_rows<G>(work.value_rows(), work.weights(0), work.written(0), args, work.place,
-                        tile * kBlockDim, live, args.partial_out,
+    write_value_rows<G>(work.value_rows(), Role::parts<G>(args), work.weights(0), work.written(0),
+                        args, work.place, tile * kBlockDim, live, args.partial_out,
                         [](int, int, int, const float4&) {});
   };
   if (!work.role.far) {
@@ -160,7 +167,7 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
         work,
         [&](int tile, uint32_t) {
           near.tile = tile;
-          if (work.role.near) near_forward<G>(near, work.value_rows().of(args.maps));
+          if (work.role.near) near_forward<G>(near, work.value_result());
         },
         finish);
     return;
@@ -168,15 +175,15 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
   ForwardState<G> state;
   state.clear();
   state.load(args, work.place, work.role);
-  FarStep<G> far(args, work.place, work.role, nullptr);
+  FarStep<G> far = work.far_step();
   const int channel = work.channel();
   walk<false>(
       work,
       [&](int tile, uint32_t live) {
         far.first = tile * kBlockDim, far.live_rows = live;
-        far_forward<G, kCausal>(far, tiles.own_tile(0, tile), tiles.band_tile(0, tile),
-                                tiles.band_tile(1, tile) + channel, state,
-                                work.value_rows().of(work.role.map) + channel);
+        far_forward<G, kCausal>(far, tiles.own_tile(0, tile) + channel,
+                                tiles.band_tile(0, tile) + channel, tiles.band_tile(1, tile), state,
+                                work.value_result());
       },
       finish);
   // Causal, the last segment ends with the state after the last token; two-sided, every one holds
@@ -194,88 +201,36 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
                   View());
   ForwardState<G> state;
   state.clear();
-  FarStep<G> far(args, work.place, work.role, nullptr);
+  FarStep<G> far = work.far_step();
   walk<false>(
       work,
       [&](int tile, uint32_t live) {
         if (!work.role.far) return;
         far.first = tile * kBlockDim, far.live_rows = live;
-        const Elem* keys = tiles.band_tile(0, tile);
-        Fragment values[G::kPartBlocks];
-        load_turned(values, tiles.band_tile(1, tile) + work.channel(), G::kValueStride);
-        if constexpr (kOfQueries) {
-          ScaledQueries<G> q;
-          q.make(far, keys);
-          Fragment turned_q[G::kKeyBlocks];
-#pragma unroll
-          for (int s = 0; s < G::kKeyBlocks; ++s) turned_q[s] = turned(q.f[s]);
-          q.add_to(state, turned_q, values);
-        } else {
-          FeatureRows<G> k;
-          k.make(keys, far.map, args);
-          add_keys<G>(state, k.f, values, live, /*row_sums=*/true);
-        }
+        const Elem *keys = tiles.band_tile(0, tile) + work.channel(),
+                   *values = tiles.band_tile(1, tile);
+        kOfQueries ? add_queries<G>(far, keys, values, state)
+                   : add_keys<G>(far, keys, values, state);
       },
       [](int, uint32_t) {});
   if (work.role.far)
     state.store(args, int64_t(work.place.pair) * args.segments + work.place.segment, work.role);
 }
 
-/// Adds up the parts' dots and writes them.
+/// Writes the gradient of a weight that is equal for all channels into the first one's place in
+/// args.weight_sums; the others become zeros.
 template <typename G>
-__device__ __forceinline__ void write_dots(const float* dots, const SweepArgs& args,
-                                           const Place<G>& place, int first) {
-  const int parts = Role::parts<G>(args);
-  for (int i = threadIdx.x; i < args.maps * kBlockDim; i += blockDim.x) {
-    const int map = i / kBlockDim, row = i % kBlockDim;
-    if (first + row >= args.length) continue;
-    float sum = 0.f;
-    for (int part = 0; part < parts; ++part) sum += dots[(map * parts + part) * kBlockDim + row];
-    args.row_dots[place.row_index(args, args.all_maps + 1, args.first_map + map, first + row)] =
-        sum;
+__device__ void store_weight_sum(const SweepArgs& args, int field, float sum) {
+  const int64_t row = (blockIdx.x * int64_t(args.all_maps + 1) + field) * args.all_channels;
+  for (int channel = lane_id(); channel < args.value_dim; channel += kWarpSize) {
+    args.weight_sums[row + args.first_channel + channel] = channel == 0 ? sum : 0.f;
   }
 }
-
-/// Gives the role of a map's first part the key sums of all its parts. `shared`: [far
-/// roles][kKeyDim]. Holds two barriers, for warps of other roles as well.
-template <typename G>
-__device__ void gather_key_sums(float (&key_sums)[G::kKeyBlocks][4], const Role& role, int parts,
-                                float* shared) {
-  const auto each = [&](const auto& body) {
+/// The sum over a warp's sixteen rows, of numbers that lanes of equal g share.
+__device__ __forceinline__ float sum_of_rows(float x) {
 #pragma unroll
-    for (int i = 0; i < G::kKeyBlocks * 4; ++i) {
-      body(key_sums[i / 4][i % 4], i / 4 * kBlockDim + column_of(i % 4 / 2, i));
-    }
-  };
-  __syncthreads();
-  if (lane_id() / 4 == 0) {
-    each([&](float& sum, int channel) { shared[role.index * G::kKeyDim + channel] = sum; });
-  }
-  __syncthreads();
-  if (role.part > 0) return;
-  for (int part = 1; part < parts; ++part) {
-    each([&](float& sum, int channel) {
-      sum += shared[(role.index + part) * G::kKeyDim + channel];
-    });
-  }
-}
-
-/// Writes the gradient of a weight that is equal for all channels into args.weight_sums, whose
-/// other channels of the role become zeros. `sum`: of this lane's rows, the same in lanes of equal
-/// g.
-template <typename G>
-__device__ void store_weight_sum(const SweepArgs& args, const Role& role, float sum) {
-  if (!args.weight_sums || !args.uniform_weights || !(role.far || role.near)) return;
-#pragma unroll
-  for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
-  const int begin = role.far ? role.part * G::kPartDim : 0;
-  const int end = role.far ? min(begin + G::kPartDim, args.value_dim) : args.value_dim;
-  const int64_t row = blockIdx.x * int64_t(args.all_maps + 1) +
-                      (role.far ? args.first_map + role.map : args.all_maps);
-  for (int channel = begin + lane_id(); channel < end; channel += kWarpSize) {
-    args.weight_sums[row * args.all_channels + args.first_channel + channel] =
-        channel == begin ? sum : 0.f;
-  }
+  for (int other = 4; other < kWarpSize; other *= 2) x += __shfl_xor_sync(~0u, x, other);
+  return x;
 }
 
 template <typename G, bool kCausal>
@@ -290,56 +245,44 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
     const int first = tile * kBlockDim;
     write_key_rows<G>(work.key_rows(), work.written(0), args, work.place, first, live,
                       args.partial_dq);
-    write_dots<G>(work.dots(), args, work.place, first);
   };
-  const int parts = Role::parts<G>(args);
-  const bool gathers = !kCausal && args.made.sums && parts > 1;
   float by_weight = 0.f;
+  const bool sums_weights = args.weight_sums && args.uniform_weights;
   if (!role.far) {
     NearStep<G> near(args, work.place, tiles, work.weights(args.maps), args.left, args.right);
     walk<false>(
         work,
         [&](int tile, uint32_t) {
           near.tile = tile;
-          if (role.near) by_weight += near_query<G>(near, work.key_rows().of(role.index));
+          if (role.near) by_weight += near_query<G>(near, work.key_result());
         },
         finish);
-    store_weight_sum<G>(args, role, by_weight);
-    if (gathers) __syncthreads(), __syncthreads();
+    if (sums_weights && role.near) store_weight_sum<G>(args, args.all_maps, sum_of_rows(by_weight));
     return;
   }
   QueryState<G> state;
   state.clear();
   state.load(args, work.place, role);
-  Fragment fixed[G::kKeyBlocks][G::kPartBlocks];
-  float fixed_key_sums[G::kKeyBlocks][4];
-  if constexpr (!kCausal) {  // from here on the state holds sums over queries
-#pragma unroll
-    for (int s = 0; s < G::kKeyBlocks; ++s) {
-#pragma unroll
-      for (int b = 0; b < G::kPartBlocks; ++b) fixed[s][b] = rounded(state.sums[s][b]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) fixed_key_sums[s][i] = state.key_sums[s][i];
-    }
-    state.clear();
-  }
+  const FixedState<G> fixed(state);
+  if (!kCausal) state.clear();  // from here on it holds sums over queries
   const int channel = work.channel();
-  FarStep<G> far(args, work.place, role, work.weights(role.map) + channel);
+  FarStep<G> far = work.far_step();
   walk<false>(
       work,
       [&](int tile, uint32_t live) {
         far.first = tile * kBlockDim, far.live_rows = live;
-        by_weight += far_query<G, kCausal>(
-            far, tiles.own_tile(0, tile), tiles.own_tile(1, tile) + channel,
-            tiles.band_tile(0, tile), tiles.band_tile(1, tile) + channel, state, fixed,
-            fixed_key_sums, work.key_rows().of(role.index), work.dots() + role.index * kBlockDim);
+        by_weight +=
+            far_query<G, kCausal>(far, tiles.own_tile(0, tile) + channel, tiles.own_tile(1, tile),
+                                  tiles.band_tile(0, tile) + channel, tiles.band_tile(1, tile),
+                                  state, fixed, work.key_result());
       },
       finish);
-  store_weight_sum<G>(args, role, by_weight);
-  if (kCausal || !args.made.sums) return;
-  if (gathers) {
-    gather_key_sums<G>(state.key_sums, role, parts, shared_at<float>(layout.key_rows));
+  if (sums_weights) {
+    float sums[2] = {sum_of_rows(by_weight), 0.f};
+    far.add_parts(sums, Exchange::kRowSums);
+    if (role.part == 0) store_weight_sum<G>(args, args.first_map + role.map, sums[0]);
   }
+  if (kCausal || !args.made.sums) return;
   state.store(args, int64_t(work.place.pair) * args.segments + work.place.segment, role);
 }
 
@@ -359,8 +302,8 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
     write_key_rows<G>(work.key_rows(), work.written(0), args, work.place, first, live,
                       args.partial_dk);
     const Elem* v_tile = tiles.own_tile(1, tile);
-    write_value_rows<G>(work.value_rows(), work.weights(0), work.written(1), args, work.place,
-                        first, live, args.partial_dv,
+    write_value_rows<G>(work.value_rows(), Role::parts<G>(args), work.weights(0), work.written(1),
+                        args, work.place, first, live, args.partial_dv,
                         [&](int index, int row, int channel, const float4& part) {
                           if (layout.weight_sums >= 0)
                             weight_sums.add(index, part, v_tile + row * G::kValueStride + channel);
@@ -373,27 +316,22 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
         [&](int tile, uint32_t) {
           near.tile = tile;
           if (!role.near) return;
-          near_key<G>(near, work.key_rows().of(role.index), work.value_rows().of(args.maps));
+          near_key<G>(near, work.key_result(), work.value_result());
         },
         finish);
   } else {
     KeyState<G> state;
     state.clear();
     state.load(args, work.place, role);
-    if (role.part > 0) {  // the first part's role subtracts the dots for all
-#pragma unroll
-      for (int i = 0; i < G::kKeyBlocks * 4; ++i) state.key_sums[i / 4][i % 4] = 0.f;
-    }
     const int channel = work.channel();
-    FarStep<G> far(args, work.place, role, work.weights(role.map) + channel);
+    FarStep<G> far = work.far_step();
     walk<true>(
         work,
         [&](int tile, uint32_t live) {
           far.first = tile * kBlockDim, far.live_rows = live;
-          far_key<G, kCausal>(far, tiles.band_tile(0, tile), tiles.band_tile(1, tile) + channel,
-                              tiles.own_tile(0, tile), tiles.own_tile(1, tile) + channel, state,
-                              work.key_rows().of(role.index),
-                              work.value_rows().of(role.map) + channel);
+          far_key<G, kCausal>(far, tiles.band_tile(0, tile) + channel, tiles.band_tile(1, tile),
+                              tiles.own_tile(0, tile) + channel, tiles.own_tile(1, tile), state,
+                              work.key_result(), work.value_result());
         },
         finish);
   }

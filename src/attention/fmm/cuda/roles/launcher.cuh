@@ -19,6 +19,15 @@ struct Launcher {
 template <int kDim>
 struct PassShape {
   static constexpr int kValueDim = kDim, kWarps = 1, kMaps = kMapsAtOnce;
+
+  /// Blocks that fill a GPU at once, by the warps that registers leave room for and, wide heads,
+  /// by shared memory.
+  static constexpr int blocks(int head_dim, int maps, bool near) {
+    constexpr int kPart = kDim < 32 ? kDim : 32, kWarpsAtOnce = kDim <= 16 ? 20 : 16;
+    const int roles = maps * ((head_dim + kPart - 1) / kPart) + (near ? 1 : 0);
+    const int by_warps = kWarpsAtOnce / (roles < 2 ? 2 : roles);
+    return kMultiprocessors * (kDim > 32 && by_warps > 4 ? 4 : by_warps);
+  }
 };
 
 }  // namespace fmmformer::cuda::roles

@@ -78,6 +78,12 @@ struct NearStep {
   __device__ int end() const { return band.end(tile, args.length); }
 };
 
+template <typename G>
+__device__ __forceinline__ void load_weighted(Fragment (&rows)[G::kValueBlocks], const Elem* tile,
+                                              const float* weight, const SweepArgs& args) {
+#pragma unroll
+  for (int b = 0; b < G::kValueBlocks; ++b) rows[b] = load_weighted<G>(tile, b, weight, args);
+}
 template <int kCount>
 __device__ __forceinline__ void scale_rows(Block (&rows)[kCount], const float (&factor)[2]) {
 #pragma unroll
@@ -226,8 +232,8 @@ __device__ __forceinline__ float near_query(const NearStep<G>& step, float* resu
   }
   Fragment q[G::kKeyBlocks], grad[G::kValueBlocks];
   load(q, step.tiles.own_tile(0, step.tile), G::kKeyStride);
-  const float grad_factor =
-      load_weighted<G>(grad, step.tiles.own_tile(1, step.tile), step.weight, args);
+  load_weighted<G>(grad, step.tiles.own_tile(1, step.tile), step.weight, args);
+  const float grad_factor = uniform_weight(step.weight, args);
   Block dq[G::kKeyBlocks];
   clear(dq);
   const float scale = args.near_scale * kLog2E;
@@ -275,7 +281,7 @@ __device__ __forceinline__ float near_query(const NearStep<G>& step, float* resu
     }
     add_rows(dq, rounded(p), step.tiles.band_tile(0, tile), G::kKeyStride);
   };
-  if (end - begin <= kTilesAtOnce && G::kKeyDim <= 32) {
+  if (end - begin <= kTilesAtOnce) {
     Block p[kTilesAtOnce], dp[kTilesAtOnce];
 #pragma unroll
     for (int t = 0; t < kTilesAtOnce; ++t) {
@@ -286,7 +292,7 @@ __device__ __forceinline__ float near_query(const NearStep<G>& step, float* resu
     for (int t = 0; t < kTilesAtOnce; ++t) {
       if (begin + t < end) add_gradient(begin + t, p[t], dp[t]);
     }
-  } else {  // wide heads have no registers left to keep the tiles in: theirs are made twice
+  } else {  // there are no registers to keep so many tiles in: they are made twice
     Block p, dp;
 #pragma unroll 1
     for (int tile = begin; tile < end; ++tile) make(tile, p, dp), add_dot(p, dp);
@@ -305,8 +311,8 @@ __device__ __forceinline__ void near_key(const NearStep<G>& step, float* key_res
   const SweepArgs& args = step.args;
   Fragment k[G::kKeyBlocks], v[G::kValueBlocks];
   load(k, step.tiles.own_tile(0, step.tile), G::kKeyStride);
-  const float value_factor =
-      load_weighted<G>(v, step.tiles.own_tile(1, step.tile), step.weight, args);
+  load_weighted<G>(v, step.tiles.own_tile(1, step.tile), step.weight, args);
+  const float value_factor = uniform_weight(step.weight, args);
   Block dk[G::kKeyBlocks], dv[G::kValueBlocks];
   clear(dk), clear(dv);
   const float scale = args.near_scale * kLog2E;

@@ -74,17 +74,17 @@ __device__ __forceinline__ void write_key_rows(const Results<G::kKeyDim>& result
   each_four<G::kKeyDim>([&](int row, int channel) {
     float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
-    for (int i = 0; i < G::kMostThreads / kWarpSize; ++i) {
+    for (int i = 0; i < kMapsAtOnce + 1; ++i) {
       if (i < results.count) add_four(sum, results.at(i, row, channel));
     }
     store_four(sum, rows, args, place, first + row, channel, live >> row & 1, partial);
   });
 }
 
-/// The sum with the blend weights [count][kValueDim]: the output, and the gradient of v. `visit`
-/// sees the parts before they are weighted.
+/// The sum with the blend weights [fields][kValueDim]: the output, and the gradient of v. Of every
+/// far field there are `parts`. `visit` sees each field before it is weighted.
 template <typename G, typename Visit>
-__device__ __forceinline__ void write_value_rows(const Results<G::kValueDim>& results,
+__device__ __forceinline__ void write_value_rows(const Results<G::kValueDim>& results, int parts,
                                                  const float* weights, const Rows& rows,
                                                  const SweepArgs& args, const Place<G>& place,
                                                  int first, uint32_t live, const Partial& partial,
@@ -93,10 +93,14 @@ __device__ __forceinline__ void write_value_rows(const Results<G::kValueDim>& re
     float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
     for (int i = 0; i < kMapsAtOnce + 1; ++i) {
-      if (i >= results.count) break;
-      const float4 part = results.at(i, row, channel);
-      add_four(sum, part, *reinterpret_cast<const float4*>(weights + i * G::kValueDim + channel));
-      visit(i, row, channel, part);
+      if (i * parts >= results.count) break;
+      float4 field = results.at(i * parts, row, channel);
+      if (G::kParts > 1 && i < args.maps) {
+        for (int part = 1; part < parts; ++part)
+          add_four(field, results.at(i * parts + part, row, channel));
+      }
+      add_four(sum, field, *reinterpret_cast<const float4*>(weights + i * G::kValueDim + channel));
+      visit(i, row, channel, field);
     }
     store_four(sum, rows, args, place, first + row, channel, live >> row & 1, partial);
   });

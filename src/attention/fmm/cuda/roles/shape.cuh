@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does what in a thread block, for heads of up to 32 channels in bf16.
+// Who does what in a thread block, for heads of up to 64 channels in bf16.
 //
 // A thread block walks a segment of one (batch entry, head) in steps of sixteen tokens. Each of its
-// warps has a role: the far field of one feature map, for a part of v's channels, whose state it
+// warps has a role: the far field of one feature map, for a part of its channels, whose state it
 // holds in registers; or the near field. All roles read the same tiles in shared memory, and each
 // leaves its part of the step's result there; after the step's one barrier all warps together add
 // the parts up and write them. The next step's tiles are under way meanwhile.
@@ -27,11 +27,13 @@ struct Shape {
   static constexpr int kKeyDim = kDim, kValueDim = kDim;
   static constexpr int kKeyStride = kKeyDim + Math::kPad, kValueStride = kValueDim + Math::kPad;
   static constexpr int kKeyBlocks = kKeyDim / kBlockDim, kValueBlocks = kValueDim / kBlockDim;
-  // A far role's part of v's channels: as much of the state as registers hold.
-  static constexpr int kPartDim = kValueDim < 32 ? kValueDim : 32;
-  static constexpr int kPartBlocks = kPartDim / kBlockDim, kParts = kValueDim / kPartDim;
+  // A far role's part of the feature channels: as much of the state as registers hold.
+  static constexpr int kPartDim = kKeyDim < 32 ? kKeyDim : 32;
+  static constexpr int kPartBlocks = kPartDim / kBlockDim, kParts = kKeyDim / kPartDim;
   static constexpr int kMostThreads = (kMapsAtOnce * kParts + 1) * kWarpSize;
-  static constexpr int kBlocksAtOnce = 4;  // that registers are kept free for
+  static constexpr int kBlocksAtOnce = kDim <= 16   ? 5
+                                       : kDim <= 32 ? 4
+                                                    : 2;  // that registers are kept free for
   // Results of a step wait in one of so many buffers; a single one costs a second barrier.
   static constexpr int kResultBuffers = kDim <= 16 ? 2 : 1;
 };
@@ -40,12 +42,12 @@ struct Shape {
 struct Role {
   bool far, near;
   int map;    // of the pass
-  int part;   // of v's channels
+  int part;   // of the feature channels
   int index;  // among the far roles; the near role comes after them
 
   template <typename G>
   static __host__ __device__ int parts(const SweepArgs& args) {
-    return G::kPlain ? G::kParts : (args.value_dim + G::kPartDim - 1) / G::kPartDim;
+    return G::kPlain ? G::kParts : (args.head_dim + G::kPartDim - 1) / G::kPartDim;
   }
   template <typename G>
   static __host__ __device__ int far_count(const SweepArgs& args) {
@@ -87,8 +89,8 @@ struct Layout {
   int written;               // Rows [2]: and where results go
   int weights;               // float [maps + 1][kValueDim]: far, then near
   int weight_sums;           // float4 [maps + 1][threads]
-  int key_rows, value_rows;  // results of every role; of every map, then near
-  int dots;                  // float [far roles][16]
+  int key_rows, value_rows;  // results of every map, then near; of every role
+  int exchanges;             // see FarStep
   int buffer;                // from one step's results to the next's
   int bytes;
 };

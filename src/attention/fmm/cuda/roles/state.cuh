@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A far role's state, in registers: sums over tokens of (feature row) x (value row) for its part of
-// v's channels, and sums of feature rows alone.
+// the feature channels, and sums of feature rows alone.
 #pragma once
 
 #include "attention/fmm/cuda/roles/shape.cuh"
@@ -39,21 +39,21 @@ struct StartEntries {
   }
 };
 
-/// kKeysAreRows: blocks [D / 16][part / 16] with feature channels as rows; else the other way
+/// kKeysAreRows: blocks [part / 16][Dv / 16] with feature channels as rows; else the other way
 /// round. Both are fragments for a product over their columns.
 template <typename G, bool kKeysAreRows>
 struct State {
-  static constexpr int kDown = kKeysAreRows ? G::kKeyBlocks : G::kPartBlocks;
-  static constexpr int kAcross = kKeysAreRows ? G::kPartBlocks : G::kKeyBlocks;
+  static constexpr int kDown = kKeysAreRows ? G::kPartBlocks : G::kValueBlocks;
+  static constexpr int kAcross = kKeysAreRows ? G::kValueBlocks : G::kPartBlocks;
   Block sums[kDown][kAcross];
   // Of feature channels 16 s + 8 n + 2t + p, [s][2 n + p]; the same for all g.
-  float key_sums[G::kKeyBlocks][4];
+  float key_sums[G::kPartBlocks][4];
 
   __device__ void clear() {
 #pragma unroll
     for (int d = 0; d < kDown; ++d) roles::clear(sums[d]);
 #pragma unroll
-    for (int i = 0; i < G::kKeyBlocks * 4; ++i) key_sums[i / 4][i % 4] = 0.f;
+    for (int i = 0; i < G::kPartBlocks * 4; ++i) key_sums[i / 4][i % 4] = 0.f;
   }
 
   /// Adds what the segment begins with.
@@ -67,13 +67,13 @@ struct State {
           [&](float& sum, int64_t index) { sum += args.start.key_sums[index]; });
     }
   }
-  /// Writes entry `entry` of args.made; key sums from the role of the first part alone.
+  /// Writes entry `entry` of args.made.
   __device__ void store(const SweepArgs& args, int64_t entry, const Role& role) {
     each(
         args, args.made, entry, role,
         [&](float& sum, int64_t index) { args.made.sums[index] = sum; },
         [&](float& sum, int64_t index) {
-          if (role.part == 0 && lane_id() / 4 == 0) args.made.key_sums[index] = sum;
+          if (lane_id() / 4 == 0) args.made.key_sums[index] = sum;
         });
   }
 
@@ -92,8 +92,8 @@ struct State {
         for (int i = 0; i < 8; ++i) {
           const int row = d * kBlockDim + row_of(i % 4),
                     column = a * kBlockDim + column_of(i / 4, i);
-          const int channel = kKeysAreRows ? row : column;
-          const int value = role.part * G::kPartDim + (kKeysAreRows ? column : row);
+          const int channel = role.part * G::kPartDim + (kKeysAreRows ? row : column);
+          const int value = kKeysAreRows ? column : row;
           if (channel < head_dim<G>(args) && value < value_dim<G>(args)) {
             sums_body(sums[d][a][i / 4][i % 4], (first + channel) * states.row_length + value);
           }
@@ -101,10 +101,10 @@ struct State {
       }
     }
 #pragma unroll
-    for (int s = 0; s < G::kKeyBlocks; ++s) {
+    for (int s = 0; s < G::kPartBlocks; ++s) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int channel = s * kBlockDim + column_of(i / 2, i);
+        const int channel = role.part * G::kPartDim + s * kBlockDim + column_of(i / 2, i);
         if (channel < head_dim<G>(args)) key_sums_body(key_sums[s][i], first + channel);
       }
     }
@@ -124,11 +124,11 @@ __device__ __forceinline__ Fragment live_rows(uint32_t live) {
 /// key_sums += the sum of feature rows, weighted by `weights`, whose rows are all the same. The
 /// features come turned.
 template <typename G>
-__device__ __forceinline__ void add_key_sums(float (&key_sums)[G::kKeyBlocks][4],
+__device__ __forceinline__ void add_key_sums(float (&key_sums)[G::kPartBlocks][4],
                                              const Fragment& weights,
-                                             const Fragment (&turned_features)[G::kKeyBlocks]) {
+                                             const Fragment (&turned_features)[G::kPartBlocks]) {
 #pragma unroll
-  for (int s = 0; s < G::kKeyBlocks; ++s) {
+  for (int s = 0; s < G::kPartBlocks; ++s) {
     Block c[1];
     clear(c);
     add_product(c[0], weights, turned_features[s]);

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the records of training runs together in compact form, for bench/results.
+
+    scripts/collect_runs.py RUN/record.json .. > bench/results/copy_runs.json
+
+Of each run: what it was (name, config, seed, commit, machine), how it went (loss and metric on fresh data at every
+evaluation) and how fast.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+
+def compact(path: Path) -> dict:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    result = record["result"]
+    train = record["config"]["train"]
+    tokens = train["batch_size"] * record["config"]["task"][record["config"]["task"]["name"]].get("length", 0)
+    return {
+        "run": path.parent.name,
+        **{key: record[key] for key in ("name", "seed", "status", "created", "commit", "machine", "versions")},
+        "precision": train.get("precision", "fp32"),
+        "parameters": record["parameters"],
+        "steps": result["steps"],
+        "steps_run": result.get("steps_run", ""),
+        "ms_per_step": round(1e3 * tokens / result["tokens_per_second"], 3) if tokens else None,
+        "peak_mib": round(result["peak_bytes"] / 2**20),
+        "metric": record["metric"]["name"],
+        "curve": {
+            key: [round(point[key], 5) for point in record["curves"]["valid"]] for key in ("step", "loss", "metric")
+        },
+    }
+
+
+def main() -> None:
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        sys.exit(__doc__)
+    runs = [compact(Path(name)) for name in sys.argv[1:]]
+    shared = ("machine", "versions")  # said once where all runs agree
+    head = {key: runs[0][key] for key in shared if all(run[key] == runs[0][key] for run in runs)}
+    for run in runs:
+        for key in head:
+            del run[key]
+    lines = ",\n".join("  " + json.dumps(run) for run in sorted(runs, key=lambda run: run["run"]))
+    print(json.dumps(head)[:-1] + (", " if head else "") + '"runs": [\n' + lines + "\n]}")
+
+
+if __name__ == "__main__":
+    main()

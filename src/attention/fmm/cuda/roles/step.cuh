@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a far role knows of a step besides the tiles.
+#pragma once
+
+#include "attention/fmm/cuda/roles/shape.cuh"
+
+namespace fmmformer::cuda::roles {
+
+/// Sums that the roles of one map's parts have to share within a step, each at its own place.
+enum class Exchange { kOfQueries, kOfKeys, kRowSums, kDots, kAlong };
+constexpr int kExchanges = 5;
+
+template <typename G>
+struct FarStep {
+  const SweepArgs& args;
+  Role role;
+  FeatureMap map;
+  float* normalisers;      // of the map, by token
+  float* row_dots;         // likewise; backward only
+  const float* weight;     // [kValueDim]
+  float* shared;           // [kExchanges][far roles][16]
+  int first = 0;           // token
+  uint32_t live_rows = 0;  // bits of the step's tokens
+
+  __device__ FarStep(const SweepArgs& args, const Place<G>& place, const Role& role,
+                     const float* weight, float* shared)
+      : args(args), role(role), map(args.feature_maps[role.map]), weight(weight), shared(shared) {
+    const int field = args.first_map + role.map;
+    normalisers = args.normalisers + place.row_index(args, args.all_maps, field, 0);
+    row_dots = args.row_dots + place.row_index(args, args.all_maps + 1, field, 0);
+  }
+
+  __device__ __forceinline__ float* shared_rows(Exchange exchange, int role_index) const {
+    return shared + (int(exchange) * Role::far_count<G>(args) + role_index) * kBlockDim;
+  }
+  /// Numbers of rows g and g + 8, equal in the four lanes of a row, become the sums over the map's
+  /// parts, in the same order everywhere.
+  __device__ __forceinline__ void add_parts(float (&x)[2], Exchange exchange) const {
+    if constexpr (G::kParts == 1) return;
+    const int parts = Role::parts<G>(args);
+    if (parts == 1) return;
+    float* own = shared_rows(exchange, role.index);
+    if (lane_id() % 4 == 0) own[row_of(0)] = x[0], own[row_of(2)] = x[1];
+    asm volatile("bar.sync %0, %1;\n" ::"r"(1 + role.map), "r"(parts * kWarpSize) : "memory");
+    const float* all = shared_rows(exchange, role.map * parts);
+    x[0] = x[1] = 0.f;
+    for (int part = 0; part < parts; ++part) {
+      x[0] += all[part * kBlockDim + row_of(0)], x[1] += all[part * kBlockDim + row_of(2)];
+    }
+  }
+};
+
+}  // namespace fmmformer::cuda::roles
