@@ -38,14 +38,7 @@ __device__ inline __half from_float(float x) {
   return __float2half(x);
 }
 
-/// Element `index` of an array whose type is known only when the kernel runs.
-__device__ inline float load_element(const void* from, Element element, int64_t index) {
-  if (element == Element::kBFloat16)
-    return as_float(static_cast<const __nv_bfloat16*>(from)[index]);
-  if (element == Element::kHalf) return as_float(static_cast<const __half*>(from)[index]);
-  return static_cast<const float*>(from)[index];
-}
-
+/// To an array whose type is known only when the kernel runs.
 __device__ inline void store_element(void* to, Element element, int64_t index, float x) {
   if (element == Element::kBFloat16) {
     static_cast<__nv_bfloat16*>(to)[index] = from_float<__nv_bfloat16>(x);

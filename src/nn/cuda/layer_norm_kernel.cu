@@ -65,19 +65,26 @@ struct Columns {
   float value[S::kParts][kGroup];
 };
 
-template <typename S>
-__device__ Columns<S> load_parameter(const void* parameter, const NormRows& rows) {
+template <typename S, typename Parameter>
+__device__ Columns<S> load_parameter_of(const Parameter* parameter, int64_t width) {
   Columns<S> columns;
 #pragma unroll
   for (int p = 0; p < S::kParts; ++p) {
 #pragma unroll
     for (int e = 0; e < kGroup; ++e) {
       const int column = S::column(p) + e;
-      columns.value[p][e] =
-          column < rows.width ? load_element(parameter, rows.parameter, column) : 0;
+      columns.value[p][e] = column < width ? as_float(parameter[column]) : 0;
     }
   }
   return columns;
+}
+
+template <typename S>
+__device__ Columns<S> load_parameter(const void* parameter, const NormRows& rows) {
+  if (rows.parameter == Element::kFloat) {
+    return load_parameter_of<S>(static_cast<const float*>(parameter), rows.width);
+  }
+  return load_parameter_of<S>(static_cast<const typename S::Type*>(parameter), rows.width);
 }
 
 /// The sum over a team in a fixed order: all its threads get the same bits. All threads of the

@@ -14,8 +14,9 @@ constexpr int64_t kMostNormWidth = 8192;  // a row lies in the registers of a th
 
 /// A contiguous [rows, width] matrix and the parameters [width].
 struct NormRows {
-  Element element = Element::kFloat;    // of all matrices
-  Element parameter = Element::kFloat;  // of weight and bias and their gradients
+  Element element = Element::kFloat;  // of all matrices
+  // Of weight and bias and their gradients: fp32, or that of the matrices.
+  Element parameter = Element::kFloat;
   int64_t rows = 0;
   int64_t width = 0;  // 1..kMostNormWidth
   const void* x = nullptr;
