@@ -59,20 +59,45 @@ __device__ __forceinline__ void turn(Fragment (&turned_f)[kCount], const Fragmen
   for (int s = 0; s < kCount; ++s) turned_f[s] = turned(f[s]);
 }
 
+/// A state that does not change any more, as two-sided sweeps read it.
+template <typename State>
+struct FixedState {
+  Fragment sums[State::kDown][State::kAcross];
+  decltype(State::key_sums) key_sums;
+
+  __device__ explicit FixedState(const State& state) {
+#pragma unroll
+    for (int d = 0; d < State::kDown; ++d) {
+#pragma unroll
+      for (int a = 0; a < State::kAcross; ++a) sums[d][a] = rounded(state.sums[d][a]);
+    }
+#pragma unroll
+    for (int i = 0; i < int(sizeof(key_sums) / sizeof(float)); ++i) {
+      key_sums[i / 4][i % 4] = state.key_sums[i / 4][i % 4];
+    }
+  }
+};
+
 template <typename G>
 using ForwardState = State<G, /*kKeysAreRows=*/false>;
 
-/// result = (sum_j f(q_i) f(k_j) v_j) far_scale / norm_i; writes the normalisers.
+/// result = (sum_j f(q_i) f(k_j) v_j) far_scale / norm_i; writes the normalisers. Causal: the
+/// step's keys join `state`; two-sided: `fixed` holds all keys.
 template <typename G, bool kCausal>
 __device__ __forceinline__ void far_forward(const FarStep<G>& step, const Elem* q_tile,
                                             const Elem* k_tile, const Elem* v_tile,
-                                            ForwardState<G>& state, float* result) {
+                                            ForwardState<G>& state,
+                                            const FixedState<ForwardState<G>>& fixed,
+                                            float* result) {
   const SweepArgs& args = step.args;
   const bool row_sums = args.normaliser == Normaliser::kRowSum;
   FeatureRows<G> q;
   q.make(step, q_tile, Exchange::kOfQueries);
   float total[2] = {0.f, 0.f};
-  if (row_sums) multiply_key_sums<G>(total, q.f, state.key_sums);
+  if (row_sums) {
+    if constexpr (kCausal) multiply_key_sums<G>(total, q.f, state.key_sums);
+    if constexpr (!kCausal) multiply_key_sums<G>(total, q.f, fixed.key_sums);
+  }
   Fragment rounded_a, turned_k[G::kPartBlocks];
   if constexpr (kCausal) {
     FeatureRows<G> k;
@@ -107,7 +132,9 @@ __device__ __forceinline__ void far_forward(const FarStep<G>& step, const Elem* 
     Block sum;
     clear(sum);
 #pragma unroll
-    for (int s = 0; s < G::kPartBlocks; ++s) add_product(sum, q.f[s], rounded(state.sums[b][s]));
+    for (int s = 0; s < G::kPartBlocks; ++s) {
+      add_product(sum, q.f[s], kCausal ? rounded(state.sums[b][s]) : fixed.sums[b][s]);
+    }
     if constexpr (kCausal) {
       const Fragment values = load_turned(v_tile + b * kBlockDim, G::kValueStride);
       add_product(sum, rounded_a, values);
@@ -164,23 +191,6 @@ __device__ __forceinline__ void norm_factors(const FarStep<G>& step, const float
 template <typename G>
 using QueryState = State<G, /*kKeysAreRows=*/true>;
 
-/// What the keys left, for two-sided sweeps: fixed.
-template <typename G>
-struct FixedState {
-  Fragment sums[G::kPartBlocks][G::kValueBlocks];
-  float key_sums[G::kPartBlocks][4];
-
-  __device__ explicit FixedState(const QueryState<G>& state) {
-#pragma unroll
-    for (int s = 0; s < G::kPartBlocks; ++s) {
-#pragma unroll
-      for (int b = 0; b < G::kValueBlocks; ++b) sums[s][b] = rounded(state.sums[s][b]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) key_sums[s][i] = state.key_sums[s][i];
-    }
-  }
-};
-
 /// Ones where the column's token is live and not after the row's.
 __device__ __forceinline__ Fragment earlier_tokens(uint32_t live) {
   Fragment f = live_rows(live);
@@ -195,7 +205,8 @@ __device__ __forceinline__ Fragment earlier_tokens(uint32_t live) {
 template <typename G, bool kCausal>
 __device__ __forceinline__ void sum_over_keys(const FarStep<G>& step, const Elem* grad_tile,
                                               const Elem* k_tile, const Elem* v_tile,
-                                              QueryState<G>& state, const FixedState<G>& fixed,
+                                              QueryState<G>& state,
+                                              const FixedState<QueryState<G>>& fixed,
                                               Block (&u)[G::kPartBlocks],
                                               Block (&z)[G::kPartBlocks]) {
   const SweepArgs& args = step.args;
@@ -251,7 +262,7 @@ template <typename G, bool kCausal>
 __device__ __forceinline__ float far_query(const FarStep<G>& step, const Elem* q_tile,
                                            const Elem* grad_tile, const Elem* k_tile,
                                            const Elem* v_tile, QueryState<G>& state,
-                                           const FixedState<G>& fixed, float* result) {
+                                           const FixedState<QueryState<G>>& fixed, float* result) {
   const SweepArgs& args = step.args;
   const float grad_factor = uniform_weight(step.weight, args);
   float norm[2], factor[2], dot[2];
@@ -359,11 +370,13 @@ __device__ __forceinline__ void add_queries(const FarStep<G>& step, const Elem* 
 }
 
 /// key_result = the gradient with respect to the part's channels of k; value_result = sum_i A_ij
-/// dO_i over the part. Causal: the step's queries join `state`.
+/// dO_i over the part. Causal: the step's queries join `state`; two-sided: `fixed` holds all
+/// queries.
 template <typename G, bool kCausal>
 __device__ __forceinline__ void far_key(const FarStep<G>& step, const Elem* q_tile,
                                         const Elem* grad_tile, const Elem* k_tile,
-                                        const Elem* v_tile, KeyState<G>& state, float* key_result,
+                                        const Elem* v_tile, KeyState<G>& state,
+                                        const FixedState<KeyState<G>>& fixed, float* key_result,
                                         float* value_result) {
   const SweepArgs& args = step.args;
   FeatureRows<G> k;
@@ -386,7 +399,7 @@ __device__ __forceinline__ void far_key(const FarStep<G>& step, const Elem* q_ti
     clear(dv);
 #pragma unroll
     for (int s = 0; s < G::kPartBlocks; ++s) {
-      const Fragment sums = rounded(state.sums[b][s]);
+      const Fragment sums = kCausal ? rounded(state.sums[b][s]) : fixed.sums[b][s];
       add_product(dv, k.f[s], sums);
       add_product(dk[s], v, turned(sums));
     }
@@ -404,7 +417,8 @@ __device__ __forceinline__ void far_key(const FarStep<G>& step, const Elem* q_ti
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float& element = dk[s][i / 4][i % 4];
-      element = value_factor * element - state.key_sums[s][i / 4 * 2 + i % 2];
+      element = value_factor * element -
+                (kCausal ? state.key_sums : fixed.key_sums)[s][i / 4 * 2 + i % 2];
     }
   }
   if constexpr (kCausal) {

@@ -150,7 +150,8 @@ __device__ __forceinline__ void walk(Work<G>& work, const Body& body, const Fini
 }
 
 template <typename G, bool kCausal>
-__global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
+__global__ void __launch_bounds__(G::kMostThreads,
+                                  kCausal ? G::kBlocksAtOnce : G::kFixedBlocksAtOnce)
     forward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
   Work<G> work(args, layout);
   const Tiles<G>& tiles = work.tiles;
@@ -175,6 +176,10 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
   ForwardState<G> state;
   state.clear();
   state.load(args, work.place, work.role);
+  // Two-sided, every segment holds the total; causal, the last one ends with it.
+  const bool keeps = args.made.sums && work.place.end == args.length;
+  if (!kCausal && keeps) state.store(args, work.place.pair, work.role);
+  const FixedState<ForwardState<G>> fixed(state);
   FarStep<G> far = work.far_step();
   const int channel = work.channel();
   walk<false>(
@@ -183,13 +188,10 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
         far.first = tile * kBlockDim, far.live_rows = live;
         far_forward<G, kCausal>(far, tiles.own_tile(0, tile) + channel,
                                 tiles.band_tile(0, tile) + channel, tiles.band_tile(1, tile), state,
-                                work.value_result());
+                                fixed, work.value_result());
       },
       finish);
-  // Causal, the last segment ends with the state after the last token; two-sided, every one holds
-  // the total.
-  if (args.made.sums && work.place.end == args.length)
-    state.store(args, work.place.pair, work.role);
+  if (kCausal && keeps) state.store(args, work.place.pair, work.role);
 }
 
 template <typename G, bool kOfQueries>
@@ -263,7 +265,7 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
   QueryState<G> state;
   state.clear();
   state.load(args, work.place, role);
-  const FixedState<G> fixed(state);
+  const FixedState<QueryState<G>> fixed(state);
   if (!kCausal) state.clear();  // from here on it holds sums over queries
   const int channel = work.channel();
   FarStep<G> far = work.far_step();
@@ -287,7 +289,8 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
 }
 
 template <typename G, bool kCausal>
-__global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
+__global__ void __launch_bounds__(G::kMostThreads,
+                                  kCausal ? G::kBlocksAtOnce : G::kFixedBlocksAtOnce)
     key_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
   Work<G> work(args, layout);
   const Tiles<G>& tiles = work.tiles;
@@ -323,6 +326,7 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
     KeyState<G> state;
     state.clear();
     state.load(args, work.place, role);
+    const FixedState<KeyState<G>> fixed(state);
     const int channel = work.channel();
     FarStep<G> far = work.far_step();
     walk<true>(
@@ -331,7 +335,7 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
           far.first = tile * kBlockDim, far.live_rows = live;
           far_key<G, kCausal>(far, tiles.band_tile(0, tile) + channel, tiles.band_tile(1, tile),
                               tiles.own_tile(0, tile) + channel, tiles.own_tile(1, tile), state,
-                              work.key_result(), work.value_result());
+                              fixed, work.key_result(), work.value_result());
         },
         finish);
   }

@@ -31,9 +31,9 @@ struct Shape {
   static constexpr int kPartDim = kKeyDim < 32 ? kKeyDim : 32;
   static constexpr int kPartBlocks = kPartDim / kBlockDim, kParts = kKeyDim / kPartDim;
   static constexpr int kMostThreads = (kMapsAtOnce * kParts + 1) * kWarpSize;
-  static constexpr int kBlocksAtOnce = kDim <= 16   ? 5
-                                       : kDim <= 32 ? 4
-                                                    : 2;  // that registers are kept free for
+  // Blocks that registers are kept free for; a two-sided state is fixed and takes half of them.
+  static constexpr int kBlocksAtOnce = kDim <= 16 ? 5 : kDim <= 32 ? 4 : 2;
+  static constexpr int kFixedBlocksAtOnce = kDim <= 16 ? 6 : kDim <= 32 ? 5 : 2;
   // Results of a step wait in one of so many buffers; a single one costs a second barrier.
   static constexpr int kResultBuffers = kDim <= 16 ? 2 : 1;
 };
