@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the records of training runs together in compact form, for bench/results.
+"""Puts the records of training runs together in compact form, for bench/results/runs.
 
-    scripts/collect_runs.py RUN/record.json .. > bench/results/copy_runs.json
+    scripts/collect_runs.py RUN/record.json .. > bench/results/runs/copy.json
 
 Of each run: what it was (name, config, seed, commit, machine), how it went (loss and metric on fresh data at every
 evaluation) and how fast.

@@ -6,7 +6,7 @@
 #
 # Runs what is not finished yet, the short sequences first, in bf16 with fp32 master weights; a run that was cut goes on
 # where it was. --seconds: begin no further run after so long. NAME: only these configs (softmax_128 ..). Afterwards:
-#   scripts/collect_runs.py FOLDER/*/record.json > bench/results/copy_runs.json
+#   scripts/collect_runs.py FOLDER/*/record.json > bench/results/runs/copy.json
 #   build/fmmformer report FOLDER
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1

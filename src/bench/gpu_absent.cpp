@@ -18,6 +18,10 @@ std::string gpu_name(const c10::Device&) { refuse(); }
 int64_t peak_gpu_bytes(const c10::Device&, const Work&) { refuse(); }
 void free_cached_gpu_memory() { refuse(); }
 
+struct OwnStream::Guard {};
+OwnStream::OwnStream(const c10::Device&) { refuse(); }
+OwnStream::~OwnStream() = default;
+
 struct ReplayedGraph::Recording {};
 ReplayedGraph::ReplayedGraph(const Work&) { refuse(); }
 ReplayedGraph::~ReplayedGraph() = default;

@@ -111,6 +111,7 @@ GpuRow measure_gpu_case(const AttentionCase& attention_case, c10::ScalarType dty
   GpuRow row{.attention_case = attention_case, .dtype = dtype};
   row.floor = floor_bytes(attention_case, dtype, Pass::kForwardBackward) / options.copy_rate;
   try {
+    const OwnStream stream(options.device);
     measure(row, options);
   } catch (const c10::OutOfMemoryError&) {
     row.failure = "out of memory";
@@ -121,6 +122,7 @@ GpuRow measure_gpu_case(const AttentionCase& attention_case, c10::ScalarType dty
 
 Timing measure_gpu_step(c10::ScalarType dtype, const GpuBenchmarkOptions& options) {
   const c10::NoGradGuard no_gradients;
+  const OwnStream stream(options.device);
   AttentionCase prompt = case_named("gpu_65536_r3_band30");
   prompt.length = 64;
   const CaseTensors tensors = make_inputs(prompt, dtype, kSeed, options.device);

@@ -39,15 +39,22 @@ void free_cached_gpu_memory() {
   allocator::emptyCache();
 }
 
+struct OwnStream::Guard {
+  c10::cuda::CUDAStreamGuard stream;
+};
+OwnStream::OwnStream(const c10::Device& device) {
+  c10::cuda::device_synchronize();  // what other streams still do must not run into it
+  guard_ = std::make_unique<Guard>(
+      c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()));
+}
+OwnStream::~OwnStream() { c10::cuda::device_synchronize(); }
+
 struct ReplayedGraph::Recording {
   at::cuda::CUDAGraph graph;
 };
 
 ReplayedGraph::ReplayedGraph(const Work& work) : recording_(std::make_unique<Recording>()) {
   constexpr int kWarmUps = 3;
-  c10::cuda::device_synchronize();
-  // The default stream cannot be recorded.
-  const c10::cuda::CUDAStreamGuard side(c10::cuda::getStreamFromPool());
   for (int i = 0; i < kWarmUps; ++i) work();
   c10::cuda::device_synchronize();
   // Thread-local: backward runs on a thread of torch's, which may do there what a recording thread

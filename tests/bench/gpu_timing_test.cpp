@@ -31,6 +31,7 @@ TEST_F(GpuTiming, PeakMemoryIsWhatLivedBeyondWhatWasThere) {
 }
 
 TEST_F(GpuTiming, AReplayedGraphDoesItsWorkAgain) {
+  const OwnStream stream(device_);
   const at::Tensor counter = at::zeros({1}, at::device(device_));
   ReplayedGraph graph([&] { counter.add_(1); });
   const double before = counter.item<double>();
