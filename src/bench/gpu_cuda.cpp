@@ -40,6 +40,7 @@ void free_cached_gpu_memory() {
 }
 
 struct OwnStream::Guard {
+  explicit Guard(const c10::cuda::CUDAStream& own) : stream(own) {}
   c10::cuda::CUDAStreamGuard stream;
 };
 OwnStream::OwnStream(const c10::Device& device) {
