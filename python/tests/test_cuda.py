@@ -88,6 +88,17 @@ def test_a_captured_step_moves_the_state_on() -> None:
     assert state.position.tolist() == [40]
 
 
+@pytest.mark.parametrize("normaliser", ["row_sum", "none", "inv_sqrt_length"])
+@pytest.mark.parametrize("length", [30, 300])
+def test_a_prompt_leaves_the_same_state_as_on_the_cpu(normaliser: str, length: int) -> None:
+    gpu = on_gpu(length=length, dtype=torch.bfloat16)
+    options = dict(causal=True, normaliser=normaliser, **OPTIONS)
+    _, actual = fmm_attention_prefill(*gpu.values(), **options)
+    _, expected = fmm_attention_prefill(*(tensor.cpu() for tensor in gpu.values()), **options)
+    for name in ("far_sums", "far_key_sums"):
+        assert_close(getattr(actual, name).cpu(), getattr(expected, name), 1e-2, name)
+
+
 def test_it_runs_on_the_current_stream() -> None:
     tensors = on_gpu(length=4000)
     expected = fmm_attention(**tensors, causal=True, **OPTIONS)

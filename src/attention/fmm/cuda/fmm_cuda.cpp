@@ -12,6 +12,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
 
 #include "attention/fmm/cuda/tensor_views.h"
 #include "attention/fmm/fmm_schema.h"
@@ -27,7 +30,7 @@ using OptionalTensor = std::optional<Tensor>;
 using Tensors5 = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 constexpr int64_t kShortestSegment =
-    4;  // chunks; below, the passes that join segments are no longer small
+    4;  // chunks or steps; below, the passes that join segments are no longer small
 constexpr int64_t kSegmentsToSum = 8;  // a sweep adds up so many states by itself; more get a scan
 constexpr int64_t kLongestHalo = 32;   // rows
 constexpr int64_t kLongest = int64_t{1} << 30;  // the kernels count tokens in 32 bits

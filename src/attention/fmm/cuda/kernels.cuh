@@ -57,7 +57,7 @@ __device__ void begin_state(FarState<G>& state, const SharedMemory<G>& shared,
 }
 
 template <typename G>
-__global__ void __launch_bounds__(G::kThreads, G::kBlocksAtOnce)
+__global__ void __launch_bounds__(G::kThreads)
     forward_kernel(const __grid_constant__ SweepArgs args) {
   const Place<G> place(args);
   const SharedMemory<G> shared(args, dynamic_shared_memory, /*own_count=*/1, /*backward=*/false);
@@ -128,8 +128,7 @@ __device__ void load_dots(float* dots, const SweepArgs& args, const Place<G>& pl
 }
 
 template <typename G, bool kOfQueries>
-__global__ void __launch_bounds__(G::kThreads, G::kBlocksAtOnce)
-    sum_kernel(const __grid_constant__ SweepArgs args) {
+__global__ void __launch_bounds__(G::kThreads) sum_kernel(const __grid_constant__ SweepArgs args) {
   const Place<G> place(args);
   const SharedMemory<G> shared(args, dynamic_shared_memory, /*own_count=*/0, /*backward=*/true);
   FarState<G> state;
@@ -178,7 +177,7 @@ __device__ void store_weight_sums(const SharedMemory<G>& shared, const SweepArgs
 }
 
 template <typename G>
-__global__ void __launch_bounds__(G::kThreads, G::kBlocksAtOnce)
+__global__ void __launch_bounds__(G::kThreads)
     query_kernel(const __grid_constant__ SweepArgs args) {
   const Place<G> place(args);
   const SharedMemory<G> shared(args, dynamic_shared_memory, /*own_count=*/2, /*backward=*/true);
@@ -237,8 +236,7 @@ __global__ void __launch_bounds__(G::kThreads, G::kBlocksAtOnce)
 }
 
 template <typename G>
-__global__ void __launch_bounds__(G::kThreads, G::kBlocksAtOnce)
-    key_kernel(const __grid_constant__ SweepArgs args) {
+__global__ void __launch_bounds__(G::kThreads) key_kernel(const __grid_constant__ SweepArgs args) {
   const Place<G> place(args);
   const SharedMemory<G> shared(args, dynamic_shared_memory, /*own_count=*/2, /*backward=*/true);
   load_weights(shared.weights, args, place);

@@ -22,51 +22,30 @@ cudaError_t launch(Kernel* kernel, const SweepArgs& args, int own_count, bool ba
   return cudaGetLastError();
 }
 
-/// Calls body(Geometry of args.maps feature maps).
-template <typename Math, int kKeyDim, typename Body>
-cudaError_t with_geometry(const SweepArgs& args, const Body& body) {
-  using Shape = PassShape<Math, kKeyDim>;
-  if constexpr (Shape::kMaps >= 3) {
-    if (args.maps == 3) return body(Geometry<Math, kKeyDim, Shape::kValueDim, 3, Shape::kWarps>());
-  }
-  if constexpr (Shape::kMaps >= 2) {
-    if (args.maps == 2) return body(Geometry<Math, kKeyDim, Shape::kValueDim, 2, Shape::kWarps>());
-  }
-  // One state leaves so many registers free that shorter chunks, with less work inside them, are
-  // faster.
-  constexpr int kWarps = kKeyDim == 64 ? 4 : Shape::kWarps;
-  return body(Geometry<Math, kKeyDim, Shape::kValueDim, 1, kWarps>());
-}
+template <typename Math, int kKeyDim, typename Shape = PassShape<Math, kKeyDim>>
+using PassGeometry = Geometry<Math, kKeyDim, Shape::kValueDim, Shape::kMaps, Shape::kWarps>;
 
 template <typename Math, int kKeyDim>
 cudaError_t Launcher<Math, kKeyDim>::sum_states(const SweepArgs& args, bool of_queries,
                                                 cudaStream_t stream) {
-  return with_geometry<Math, kKeyDim>(args, [&](auto geometry) {
-    using G = decltype(geometry);
-    return of_queries ? launch<G>(sum_kernel<G, true>, args, 0, true, stream)
-                      : launch<G>(sum_kernel<G, false>, args, 0, true, stream);
-  });
+  using G = PassGeometry<Math, kKeyDim>;
+  return of_queries ? launch<G>(sum_kernel<G, true>, args, 0, true, stream)
+                    : launch<G>(sum_kernel<G, false>, args, 0, true, stream);
 }
 template <typename Math, int kKeyDim>
 cudaError_t Launcher<Math, kKeyDim>::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_geometry<Math, kKeyDim>(args, [&](auto geometry) {
-    using G = decltype(geometry);
-    return launch<G>(forward_kernel<G>, args, 1, false, stream);
-  });
+  using G = PassGeometry<Math, kKeyDim>;
+  return launch<G>(forward_kernel<G>, args, 1, false, stream);
 }
 template <typename Math, int kKeyDim>
 cudaError_t Launcher<Math, kKeyDim>::query_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_geometry<Math, kKeyDim>(args, [&](auto geometry) {
-    using G = decltype(geometry);
-    return launch<G>(query_kernel<G>, args, 2, true, stream);
-  });
+  using G = PassGeometry<Math, kKeyDim>;
+  return launch<G>(query_kernel<G>, args, 2, true, stream);
 }
 template <typename Math, int kKeyDim>
 cudaError_t Launcher<Math, kKeyDim>::key_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_geometry<Math, kKeyDim>(args, [&](auto geometry) {
-    using G = decltype(geometry);
-    return launch<G>(key_kernel<G>, args, 2, true, stream);
-  });
+  using G = PassGeometry<Math, kKeyDim>;
+  return launch<G>(key_kernel<G>, args, 2, true, stream);
 }
 
 }  // namespace fmmformer::cuda

@@ -15,8 +15,8 @@ struct PassShape {
   static constexpr bool kWide = kKeyDim > 64, kWidest = kKeyDim > 128,
                         kTwoBytes = sizeof(typename Math::Elem) == 2;
   static constexpr int kValueDim = !kWide ? kKeyDim : kWidest && !kTwoBytes ? 32 : 64;
-  static constexpr int kWarps = kTwoBytes ? (kKeyDim >= 64 && !kWidest ? 8 : 4) : (kWidest ? 2 : 4);
-  static constexpr int kMaps = kTwoBytes && !kWide ? 3 : 1;
+  static constexpr int kWarps = kTwoBytes ? (kWidest ? 4 : 8) : (kWidest ? 2 : 4);
+  static constexpr int kMaps = 1, kChunk = kWarps * 16;
 
   /// Blocks that fill a GPU.
   static constexpr int blocks(int, int, bool) { return 4 * kMultiprocessors; }

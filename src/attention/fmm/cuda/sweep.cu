@@ -11,22 +11,22 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Calls body(launcher, what its passes carry, D padded) for the call's arithmetic and head size.
+/// Calls body(launcher, what its passes carry) for the call's arithmetic and head size.
 template <typename Body>
 auto with_precise_launcher(int key_dim, const Body& body) {
-  if (key_dim <= 16) return body(Launcher<Tf32x3, 16>(), PassShape<Tf32x3, 16>(), 16);
-  if (key_dim <= 32) return body(Launcher<Tf32x3, 32>(), PassShape<Tf32x3, 32>(), 32);
-  if (key_dim <= 64) return body(Launcher<Tf32x3, 64>(), PassShape<Tf32x3, 64>(), 64);
-  if (key_dim <= 128) return body(Launcher<Tf32x3, 128>(), PassShape<Tf32x3, 128>(), 128);
-  return body(Launcher<Tf32x3, 256>(), PassShape<Tf32x3, 256>(), 256);
+  if (key_dim <= 16) return body(Launcher<Tf32x3, 16>(), PassShape<Tf32x3, 16>());
+  if (key_dim <= 32) return body(Launcher<Tf32x3, 32>(), PassShape<Tf32x3, 32>());
+  if (key_dim <= 64) return body(Launcher<Tf32x3, 64>(), PassShape<Tf32x3, 64>());
+  if (key_dim <= 128) return body(Launcher<Tf32x3, 128>(), PassShape<Tf32x3, 128>());
+  return body(Launcher<Tf32x3, 256>(), PassShape<Tf32x3, 256>());
 }
 template <typename Body>
 auto with_bf16_launcher(int key_dim, const Body& body) {
-  if (key_dim <= 16) return body(roles::Launcher<16>(), roles::PassShape<16>(), 16);
-  if (key_dim <= 32) return body(roles::Launcher<32>(), roles::PassShape<32>(), 32);
-  if (key_dim <= 64) return body(roles::Launcher<64>(), roles::PassShape<64>(), 64);
-  if (key_dim <= 128) return body(Launcher<Bf16, 128>(), PassShape<Bf16, 128>(), 128);
-  return body(Launcher<Bf16, 256>(), PassShape<Bf16, 256>(), 256);
+  if (key_dim <= 16) return body(roles::Launcher<16>(), roles::PassShape<16>());
+  if (key_dim <= 32) return body(roles::Launcher<32>(), roles::PassShape<32>());
+  if (key_dim <= 64) return body(roles::Launcher<64>(), roles::PassShape<64>());
+  if (key_dim <= 128) return body(Launcher<Bf16, 128>(), PassShape<Bf16, 128>());
+  return body(Launcher<Bf16, 256>(), PassShape<Bf16, 256>());
 }
 template <typename Body>
 auto with_launcher(bool precise, int head_dim, int value_dim, const Body& body) {
@@ -128,30 +128,28 @@ __global__ void reduce_kernel(const float* sums, int64_t batch, int64_t heads, i
 }  // namespace
 
 PassLimits pass_limits(bool precise, int head_dim, int value_dim, int maps, bool near) {
-  return with_launcher(precise, head_dim, value_dim, [&](auto, auto shape, int key_dim) {
-    return PassLimits{key_dim, shape.kValueDim, shape.kMaps, shape.kWarps * 16,
+  return with_launcher(precise, head_dim, value_dim, [&](auto, auto shape) {
+    return PassLimits{shape.kValueDim, shape.kMaps, shape.kChunk,
                       shape.blocks(head_dim, min(maps, shape.kMaps), near)};
   });
 }
 
 cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream) {
-  return with_launcher(args.precise, args.head_dim, args.value_dim, [&](auto launcher, auto, int) {
+  return with_launcher(args.precise, args.head_dim, args.value_dim, [&](auto launcher, auto) {
     return launcher.sum_states(args, of_queries, stream);
   });
 }
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_launcher(args.precise, args.head_dim, args.value_dim, [&](auto launcher, auto, int) {
-    return launcher.forward_sweep(args, stream);
-  });
+  return with_launcher(args.precise, args.head_dim, args.value_dim,
+                       [&](auto launcher, auto) { return launcher.forward_sweep(args, stream); });
 }
 cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_launcher(args.precise, args.head_dim, args.value_dim, [&](auto launcher, auto, int) {
-    return launcher.query_sweep(args, stream);
-  });
+  return with_launcher(args.precise, args.head_dim, args.value_dim,
+                       [&](auto launcher, auto) { return launcher.query_sweep(args, stream); });
 }
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_launcher(args.precise, args.head_dim, args.value_dim,
-                       [&](auto launcher, auto, int) { return launcher.key_sweep(args, stream); });
+                       [&](auto launcher, auto) { return launcher.key_sweep(args, stream); });
 }
 
 cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
@@ -178,7 +176,7 @@ cudaError_t reduce_weight_sums(const SweepArgs& args, const WeightGradient& near
                         far_weight.maps * far_weight.heads * far_weight.channels;
   if (count == 0) return cudaSuccess;
   const int pass_channels = with_launcher(args.precise, args.head_dim, args.all_channels,
-                                          [](auto, auto shape, int) { return shape.kValueDim; });
+                                          [](auto, auto shape) { return shape.kValueDim; });
   reduce_kernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(
       args.weight_sums, args.batch, args.heads, args.segments, args.all_maps, args.all_channels,
       args.uniform_weights ? pass_channels : 1, near_weight, far_weight);

@@ -2,10 +2,11 @@
 // The sweeps of FMM attention on the GPU, as launches over plain memory. No torch here.
 //
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
-// (batch entry, head) and walks it in chunks of 32 to 128 tokens, sixteen of them a warp: products
-// inside the chunk and with the running state run on tensor cores, the state stays in registers and
-// its rounded copy in shared memory. Where the pairs alone do not fill the GPU, a sequence is cut
-// into segments, and sum_states makes what each of them starts from.
+// (batch entry, head) and walks it: bf16 and heads of up to 64 channels in steps of sixteen tokens
+// by warps with roles (roles/), all else in chunks of 32 to 128 tokens, sixteen of them a warp.
+// Products run on tensor cores, and the running state stays in registers. Where the pairs alone do
+// not fill the GPU, a sequence is cut into segments, and sum_states makes what each of them starts
+// from.
 //
 // A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
 // sums meet in fp32 memory.
@@ -114,7 +115,6 @@ struct SweepArgs {
 
 /// What the kernels for a call carry in one pass.
 struct PassLimits {
-  int key_dim = 0;    // D padded to what kernels exist for
   int value_dim = 0;  // at most so many channels of v; more of them are several passes
   int maps = 0;       // likewise
   int chunk = 0;      // tokens

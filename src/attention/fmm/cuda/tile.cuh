@@ -17,9 +17,7 @@ struct Geometry {
   using Elem = typename Math::Elem;
   static constexpr int kKeyDim = kKeyDim_, kValueDim = kValueDim_, kMaps = kMaps_, kWarps = kWarps_;
   static constexpr int kThreads = kWarps * kWarpSize;
-  static constexpr int kBlocksAtOnce =
-      kKeyDim <= 32 && sizeof(Elem) == 2 ? 4 : 1;  // that registers are kept free for
-  static constexpr int kRows = kWarps * 16;        // tokens of a chunk
+  static constexpr int kRows = kWarps * 16;  // tokens of a chunk
   static constexpr int kKeyStride = kKeyDim + Math::kPad, kValueStride = kValueDim + Math::kPad;
   static constexpr int kKeySteps = kKeyDim / 16,
                        kValueSteps = kValueDim / 16;  // of a product over channels

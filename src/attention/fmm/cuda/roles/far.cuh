@@ -25,10 +25,6 @@ __device__ __forceinline__ void store_result(float* result, int stride,
 #pragma unroll
   for (int b = 0; b < kCount; ++b) store_block(result + b * kBlockDim, stride, rows[b]);
 }
-__device__ __forceinline__ void clear(Block& c) {
-#pragma unroll
-  for (int i = 0; i < 8; ++i) c[i / 4][i % 4] = 0.f;
-}
 
 /// A block of rows of v or grad_out, times the weight unless that is equal for all channels: then
 /// products with the rows are to be multiplied by uniform_weight().
@@ -113,6 +109,9 @@ __device__ __forceinline__ void far_forward(const FarStep<G>& step, const Elem* 
       for (int r = 0; r < 2; ++r) {
         total[r] += quad_sum((a[0][2 * r] + a[0][2 * r + 1]) + (a[1][2 * r] + a[1][2 * r + 1]));
       }
+    }
+    // A state that is kept promises its key sums under every normaliser.
+    if (row_sums || args.made.sums) {
       add_key_sums<G>(state.key_sums, live_rows(step.live_rows), turned_k);
     }
   }
@@ -257,7 +256,7 @@ __device__ __forceinline__ void sum_over_keys(const FarStep<G>& step, const Elem
 
 /// result = the gradient with respect to the part's channels of q; writes the row dots. Returns
 /// <dO, far field> of rows g and g + 8, over the part: the gradient of a weight that is equal for
-/// all channels. Two-sided: `state` receives the sums over queries. `dots`: [16] of this role.
+/// all channels. Two-sided: `state` receives the sums over queries.
 template <typename G, bool kCausal>
 __device__ __forceinline__ float far_query(const FarStep<G>& step, const Elem* q_tile,
                                            const Elem* grad_tile, const Elem* k_tile,

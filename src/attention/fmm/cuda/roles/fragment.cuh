@@ -23,13 +23,14 @@ constexpr int kBlockDim = 16;  // rows and columns
 __device__ __forceinline__ int row_of(int i) { return lane_id() / 4 + i / 2 * 8; }
 __device__ __forceinline__ int column_of(int n, int i) { return n * 8 + lane_id() % 4 * 2 + i % 2; }
 
+__device__ __forceinline__ void clear(Block& c) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) c[i / 4][i % 4] = 0.f;
+}
 template <int kCount>
 __device__ __forceinline__ void clear(Block (&blocks)[kCount]) {
 #pragma unroll
-  for (int b = 0; b < kCount; ++b) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) blocks[b][i / 4][i % 4] = 0.f;
-  }
+  for (int b = 0; b < kCount; ++b) clear(blocks[b]);
 }
 
 __device__ __forceinline__ Fragment rounded(const Block& c) {
@@ -59,12 +60,6 @@ __device__ __forceinline__ void load(Fragment (&f)[kCount], const Elem* tile, in
 #pragma unroll
   for (int s = 0; s < kCount; ++s) f[s] = load<kSide>(tile + s * kBlockDim, stride);
 }
-template <Side kSide = Side::kAny, int kCount>
-__device__ __forceinline__ void load_turned(Fragment (&f)[kCount], const Elem* tile, int stride) {
-#pragma unroll
-  for (int s = 0; s < kCount; ++s) f[s] = load_turned<kSide>(tile + s * kBlockDim, stride);
-}
-
 __device__ __forceinline__ uint32_t turned(uint32_t eight_by_eight) {
   uint32_t result;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(result) : "r"(eight_by_eight));
@@ -83,8 +78,7 @@ __device__ __forceinline__ void add_product(Block& c, const Fragment& a, const F
 template <int kCount>
 __device__ __forceinline__ void multiply(Block& c, const Fragment (&a)[kCount],
                                          const Fragment (&b)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < 8; ++i) c[i / 4][i % 4] = 0.f;
+  clear(c);
 #pragma unroll
   for (int s = 0; s < kCount; ++s) add_product(c, a[s], b[s]);
 }

@@ -41,7 +41,7 @@ Layout layout_of(Sweep sweep, const SweepArgs& args) {
   layout.weights = take(true, fields * G::kValueDim * sizeof(float));
   layout.weight_sums = take(sweep == Sweep::kKeys && args.weight_sums && !args.uniform_weights,
                             fields * Role::warps<G>(args) * kWarpSize * sizeof(float4));
-  layout.exchanges = take(true, kExchanges * roles * kBlockDim * sizeof(float));
+  layout.exchanges = take(true, kExchanges * Role::far_count<G>(args) * kBlockDim * sizeof(float));
   for (int buffer = 0; buffer < G::kResultBuffers; ++buffer) {
     const int begin = used;
     const int key_rows = take(backward, fields * Results<G::kKeyDim>::kSize * sizeof(float));
@@ -221,8 +221,7 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
 
 /// Writes the gradient of a weight that is equal for all channels into the first one's place in
 /// args.weight_sums; the others become zeros.
-template <typename G>
-__device__ void store_weight_sum(const SweepArgs& args, int field, float sum) {
+__device__ inline void store_weight_sum(const SweepArgs& args, int field, float sum) {
   const int64_t row = (blockIdx.x * int64_t(args.all_maps + 1) + field) * args.all_channels;
   for (int channel = lane_id(); channel < args.value_dim; channel += kWarpSize) {
     args.weight_sums[row + args.first_channel + channel] = channel == 0 ? sum : 0.f;
@@ -259,7 +258,7 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
           if (role.near) by_weight += near_query<G>(near, work.key_result());
         },
         finish);
-    if (sums_weights && role.near) store_weight_sum<G>(args, args.all_maps, sum_of_rows(by_weight));
+    if (sums_weights && role.near) store_weight_sum(args, args.all_maps, sum_of_rows(by_weight));
     return;
   }
   QueryState<G> state;
@@ -282,7 +281,7 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
   if (sums_weights) {
     float sums[2] = {sum_of_rows(by_weight), 0.f};
     far.add_parts(sums, Exchange::kRowSums);
-    if (role.part == 0) store_weight_sum<G>(args, args.first_map + role.map, sums[0]);
+    if (role.part == 0) store_weight_sum(args, args.first_map + role.map, sums[0]);
   }
   if (kCausal || !args.made.sums) return;
   state.store(args, int64_t(work.place.pair) * args.segments + work.place.segment, role);

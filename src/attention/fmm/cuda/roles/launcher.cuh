@@ -18,7 +18,7 @@ struct Launcher {
 /// What a pass carries, as PassShape says it of the other kernels.
 template <int kDim>
 struct PassShape {
-  static constexpr int kValueDim = kDim, kWarps = 1, kMaps = kMapsAtOnce;
+  static constexpr int kValueDim = kDim, kChunk = 16, kMaps = kMapsAtOnce;
 
   /// Blocks that fill a GPU at once, by the warps that registers leave room for and, wide heads,
   /// by shared memory.

@@ -169,7 +169,7 @@ __device__ __forceinline__ void near_forward(const NearStep<G>& step, float* res
       s[i / 4][i % 4] = inside >> i & 1 ? s[i / 4][i % 4] * scale : -INFINITY;
   };
   float base[2];
-  if (end - begin <= kTilesAtOnce) {
+  if (end - begin <= kTilesAtOnce && (G::kPlain || !args.stages_tiles)) {
     Block s[kTilesAtOnce];
 #pragma unroll
     for (int t = 0; t < kTilesAtOnce; ++t) {
@@ -281,7 +281,7 @@ __device__ __forceinline__ float near_query(const NearStep<G>& step, float* resu
     }
     add_rows(dq, rounded(p), step.tiles.band_tile(0, tile), G::kKeyStride);
   };
-  if (end - begin <= kTilesAtOnce) {
+  if (end - begin <= kTilesAtOnce && (G::kPlain || !args.stages_tiles)) {
     Block p[kTilesAtOnce], dp[kTilesAtOnce];
 #pragma unroll
     for (int t = 0; t < kTilesAtOnce; ++t) {

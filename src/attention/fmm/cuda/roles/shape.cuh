@@ -4,7 +4,7 @@
 // A thread block walks a segment of one (batch entry, head) in steps of sixteen tokens. Each of its
 // warps has a role: the far field of one feature map, for a part of its channels, whose state it
 // holds in registers; or the near field. All roles read the same tiles in shared memory, and each
-// leaves its part of the step's result there; after the step's one barrier all warps together add
+// leaves its part of the step's result there; after a barrier all warps together add
 // the parts up and write them. The next step's tiles are under way meanwhile.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace fmmformer::cuda::roles {
 
-constexpr int kResultPad = 8;  // of a row of results: eight rows then lie in different banks
+constexpr int kResultPad = 8;  // of a row of results: four rows then lie in different banks
 
 /// What is known at compile time. D is padded to kKeyDim and Dv to kValueDim; the padding holds
 /// zeros. kPlain: nothing is padded, every row starts at a multiple of sixteen bytes, there is one
@@ -87,8 +87,8 @@ struct Layout {
   int slots, before, after;  // of the band's ring: its size, tiles kept on either side
   int rows;                  // Rows [4]: what the tiles are loaded from
   int written;               // Rows [2]: and where results go
-  int weights;               // float [maps + 1][kValueDim]: far, then near
-  int weight_sums;           // float4 [maps + 1][threads]
+  int weights;               // float [fields][kValueDim]: every map, then near
+  int weight_sums;           // float4 [fields][threads]
   int key_rows, value_rows;  // results of every map, then near; of every role
   int exchanges;             // see FarStep
   int buffer;                // from one step's results to the next's

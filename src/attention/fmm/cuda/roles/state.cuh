@@ -7,8 +7,7 @@
 
 namespace fmmformer::cuda::roles {
 
-/// Entries [begin, end) of args.start that a segment begins with, counted from the first one's
-/// place.
+/// The entries of args.start that a segment begins with: `count` from `first` on.
 struct StartEntries {
   int64_t first;
   int count;

@@ -6,7 +6,8 @@
 
 namespace fmmformer::cuda::roles {
 
-/// Sums that the roles of one map's parts have to share within a step, each at its own place.
+/// Sums that the roles of one map's parts have to share within a step, each at its own place. That
+/// of kAlong also holds a role's own row dots for a while.
 enum class Exchange { kOfQueries, kOfKeys, kRowSums, kDots, kAlong };
 constexpr int kExchanges = 5;
 
