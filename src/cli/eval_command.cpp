@@ -56,10 +56,14 @@ int run_eval(const CommandLine& line) {
       .batches = options.batches < 0 ? config.evaluation_batches : options.batches,
       .batch_size = config.batch_size / config.accumulate};
   const LiveLine live;
-  const train::Score score =
-      train::evaluate(*trained.model, *task, plan, device, [&](int64_t done, int64_t all) {
-        live.show("batch " + std::to_string(done) + "/" + std::to_string(all));
-      });
+  const auto stream = train::make_work_stream(device);
+  train::Evaluator evaluator(*trained.model, *task,
+                             {.device = device,
+                              .cuda_graph = config.cuda_graph,
+                              .no_graph_because = train::graph_obstacle(trained.experiment.model)});
+  const train::Score score = evaluator.score(plan, [&](int64_t done, int64_t all) {
+    live.show("batch " + std::to_string(done) + "/" + std::to_string(all));
+  });
   live.clear();
   const train::Metric& metric = train::metric_for(trained.experiment.model);
   if (options.json) {

@@ -8,6 +8,8 @@
 
 #include <stdexcept>
 
+#include "train/prefetcher.h"
+
 namespace fmmformer::train {
 
 const Metric& metric_for(const ModelConfig& model) {
@@ -44,18 +46,39 @@ int64_t evaluation_batches(const tasks::Task& task, const EvaluationPlan& plan) 
   return plan.batches == 0 ? whole : std::min(plan.batches, whole);
 }
 
-Score evaluate(const Model& model, const tasks::Task& task, const EvaluationPlan& plan,
-               const at::Device& device, const EvaluationProgress& progress) {
-  at::NoGradGuard no_gradient;
+namespace {
+
+BatchWork scoring_work(const Model& model) {
+  return {.run = [&model](const StepInputs& inputs) {
+    at::NoGradGuard no_gradient;
+    const ScoreTensors score = score_batch(model, inputs.parts[0], Pass{});
+    return at::stack({score.loss_sum, score.correct});
+  }};
+}
+
+}  // namespace
+
+Evaluator::Evaluator(const Model& model, const tasks::Task& task, RunnerOptions options)
+    : task_(task) {
+  options.what = "evaluation";
+  options.noticed = {};  // a split's last batch is often shorter, and training told of the rest
+  options.clock = nullptr;
+  runner_ = make_runner(scoring_work(model), options);
+}
+
+Score Evaluator::score(const EvaluationPlan& plan, const EvaluationProgress& progress) {
+  const int64_t batches = evaluation_batches(task_, plan);
+  const auto make = [&](int64_t index) {
+    return task_.batch(
+        {.split = plan.split, .round = plan.round, .index = index, .size = plan.batch_size});
+  };
+  Prefetcher<Batch> ahead(make, {.threads = 1, .end = batches});
   std::vector<at::Tensor> scores;  // read at the end: a GPU need not wait between batches
   Score total;
-  const int64_t batches = evaluation_batches(task, plan);
   for (int64_t index = 0; index < batches; ++index) {
-    const Batch batch = task.batch(
-        {.split = plan.split, .round = plan.round, .index = index, .size = plan.batch_size});
-    const ScoreTensors score = score_batch(model, batch_tensors(batch, device), Pass{});
-    scores.push_back(at::stack({score.loss_sum, score.correct}));
-    total.count += static_cast<double>(batch.counted());
+    const StepBatches batch = {ahead.next()};
+    scores.push_back(runner_->run(batch, {.dropout_seeds = {0}}));
+    total.count += static_cast<double>(batch[0].counted());
     if (progress) progress(index + 1, batches);
   }
   if (scores.empty()) return total;

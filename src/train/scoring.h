@@ -3,10 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "fmmformer/models/batch_tensors.h"
 #include "fmmformer/models/model.h"
 #include "tasks/task.h"
+#include "train/batch_runner.h"
 #include "train/metric.h"
 
 namespace fmmformer::train {
@@ -29,15 +31,25 @@ struct EvaluationPlan {
   int64_t batch_size = 1;
 };
 
+/// How many batches that is. Throws std::invalid_argument for a whole split of a task that has no
+/// end.
+int64_t evaluation_batches(const tasks::Task& task, const EvaluationPlan& plan);
+
 /// Called after each batch with (done, all).
 using EvaluationProgress = std::function<void(int64_t, int64_t)>;
 
-/// Without gradients, without dropout. Throws std::invalid_argument for a whole split of a task
-/// that has no end.
-Score evaluate(const Model& model, const tasks::Task& task, const EvaluationPlan& plan,
-               const at::Device& device, const EvaluationProgress& progress = {});
+/// Scores a model again and again: without gradients, without dropout. Batches are made by a
+/// thread ahead of their use; on a GPU a graph holds the pass from the fourth batch on.
+class Evaluator {
+ public:
+  /// Model and task must outlive it; options.device is the model's.
+  Evaluator(const Model& model, const tasks::Task& task, RunnerOptions options);
 
-/// How many batches that is.
-int64_t evaluation_batches(const tasks::Task& task, const EvaluationPlan& plan);
+  Score score(const EvaluationPlan& plan, const EvaluationProgress& progress = {});
+
+ private:
+  const tasks::Task& task_;
+  std::unique_ptr<BatchRunner> runner_;
+};
 
 }  // namespace fmmformer::train

@@ -46,12 +46,14 @@ TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
   // Weights from elsewhere do not follow from the seed: a run cut before its first checkpoint would
   // lose them.
   if (!run.resumed && !options.init_from.empty()) save_checkpoint(/*best=*/false);
-  runner_ =
-      make_step_runner({*model_, *optimizer_, clock_},
-                       {.device = device_,
-                        .cuda_graph = experiment_.train.cuda_graph,
-                        .no_graph_because = graph_obstacle(experiment_.model),
-                        .noticed = [this](const std::string& what) { listener_.noticed(what); }});
+  stream_ = make_work_stream(device_);
+  const RunnerOptions how{.device = device_,
+                          .cuda_graph = experiment_.train.cuda_graph,
+                          .no_graph_because = graph_obstacle(experiment_.model),
+                          .noticed = [this](const std::string& what) { listener_.noticed(what); },
+                          .clock = &clock_};
+  runner_ = make_runner(training_work({*model_, *optimizer_, clock_}), how);
+  evaluator_.emplace(*model_, *task_, how);
   batches_.emplace([this](int64_t step) { return batches_of(step); },
                    PrefetchOptions{.threads = experiment_.train.prefetch_threads,
                                    .first = state_.step,
@@ -183,9 +185,9 @@ void TrainingSession::log_window() {
   listener_.measured(report);
 }
 
-Score TrainingSession::score_split(const EvaluationPlan& plan) const {
-  return evaluate(*model_, *task_, plan, device_,
-                  [&](int64_t done, int64_t all) { listener_.evaluating(done, all); });
+Score TrainingSession::score_split(const EvaluationPlan& plan) {
+  return evaluator_->score(plan,
+                           [&](int64_t done, int64_t all) { listener_.evaluating(done, all); });
 }
 
 void TrainingSession::evaluate_now() {

@@ -15,6 +15,7 @@
 #include "train/prefetcher.h"
 #include "train/run_folder.h"
 #include "train/run_state.h"
+#include "train/scoring.h"
 #include "train/step_clock.h"
 #include "train/trainer.h"
 #include "train/training_step.h"
@@ -50,7 +51,7 @@ class TrainingSession {
   /// False, with problem_ set, when a loss was not finite.
   bool collect_losses();
   void log_window();
-  Score score_split(const EvaluationPlan& plan) const;
+  Score score_split(const EvaluationPlan& plan);
   void evaluate_now();
   void save_checkpoint(bool best);
   bool weights_are_finite();
@@ -80,7 +81,9 @@ class TrainingSession {
   std::optional<Prefetcher<StepBatches>> batches_;
   std::vector<PendingStep> pending_;
   StepClock clock_;
-  std::unique_ptr<StepRunner> runner_;  // after all that it uses
+  std::unique_ptr<WorkStream> stream_;  // after all that runs on it
+  std::unique_ptr<BatchRunner> runner_;
+  std::optional<Evaluator> evaluator_;
   InterruptGuard interrupt_;
   std::string problem_;                 // why the run failed
   nlohmann::ordered_json result_ = {};  // of the record

@@ -28,44 +28,9 @@ Tensor training_step(const StepTarget& target, const StepInputs& inputs) {
   return total;
 }
 
-namespace {
-
-class EagerRunner : public StepRunner {
- public:
-  EagerRunner(const StepTarget& target, const at::Device& device)
-      : target_(target), device_(device) {}
-
-  Tensor run(const StepBatches& batches, const StepNumbers& numbers) override {
-    const StepLayout layout(batches);
-    const Tensor block = at::empty({layout.bytes()}, at::kByte);
-    layout.write(batches, numbers, block.mutable_data_ptr());
-    return training_step(target_, layout.views(block.to(device_)));
-  }
-
-  std::string how() const override { return "eager"; }
-
- private:
-  StepTarget target_;
-  at::Device device_;
-};
-
-}  // namespace
-
-std::unique_ptr<StepRunner> make_eager_runner(const StepTarget& target, const at::Device& device) {
-  return std::make_unique<EagerRunner>(target, device);
-}
-
-std::unique_ptr<StepRunner> make_step_runner(const StepTarget& target,
-                                             const RunnerOptions& options) {
-  if (options.device.is_cuda()) return make_cuda_runner(target, options);
-  return make_eager_runner(target, options.device);
-}
-
-std::string graph_obstacle(const ModelConfig& model) {
-  if (model.kind == ModelKind::kLanguageModel && model.output == Output::kAdaptiveSoftmax) {
-    return "the adaptive softmax sorts tokens into clusters whose sizes depend on the data";
-  }
-  return "";
+BatchWork training_work(const StepTarget& target) {
+  return {.run = [target](const StepInputs& inputs) { return training_step(target, inputs); },
+          .release = [&optimizer = target.optimizer] { optimizer.zero_grad(); }};
 }
 
 }  // namespace fmmformer::train

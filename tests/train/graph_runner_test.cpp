@@ -51,9 +51,10 @@ class CudaGraphRun : public testing::Test {
 TEST_F(CudaGraphRun, GivesTheBitsOfARunWithoutOne) {
   const Overrides fp32 = {}, bf16 = {"train.precision=bf16"},
                   parts = {"train.accumulate=2", "optimizer.clip_global=0.5"},
+                  softmax = {"model.attention.kind=softmax", "train.precision=bf16"},
                   cycle = {"schedule.kind=one_cycle", "schedule.warmup=10", "train.precision=bf16"};
   int number = 0;
-  for (Overrides overrides : {fp32, bf16, parts, cycle}) {
+  for (Overrides overrides : {fp32, bf16, parts, softmax, cycle}) {
     const std::string name = std::to_string(number++);
     train("graph" + name, overrides);
     overrides.emplace_back("train.cuda_graph=false");
@@ -103,11 +104,10 @@ class Steps {
     model_ = make_model(experiment.model, 1);
     place_model(*model_, at::kCUDA, Precision::kBf16);
     optimizer_.emplace(parameters_of(*model_), experiment.optimizer);
-    runner_ = make_step_runner(
-        {*model_, *optimizer_, clock_},
-        {.device = at::kCUDA, .cuda_graph = cuda_graph, .noticed = [this](const std::string& what) {
-           notes.push_back(what);
-         }});
+    runner_ = make_runner(training_work({*model_, *optimizer_, clock_}),
+                          {.device = at::kCUDA,
+                           .cuda_graph = cuda_graph,
+                           .noticed = [this](const std::string& what) { notes.push_back(what); }});
   }
 
   /// The step's loss.
@@ -126,16 +126,19 @@ class Steps {
   std::shared_ptr<Model> model_;
   std::optional<Optimizer> optimizer_;
   StepClock clock_;
-  std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<WorkStream> stream_ = make_work_stream(at::kCUDA);
+  std::unique_ptr<BatchRunner> runner_;
 };
 
 TEST_F(CudaGraphRun, EveryReplayDrawsTheMasksOfItsSeed) {
-  Steps steps(/*cuda_graph=*/true);
-  std::vector<float> losses;
-  for (int64_t i = 0; i < 16; ++i) losses.push_back(steps.run(0, 4, /*seed=*/i % 4, 0));
-  for (size_t i = 4; i < losses.size(); ++i) EXPECT_EQ(losses[i], losses[i % 4]);
-  EXPECT_NE(losses[0], losses[1]);
-  EXPECT_NE(losses[1], losses[2]);
+  for (const std::string kind : {"fmm", "softmax"}) {
+    Steps steps(/*cuda_graph=*/true, {"model.attention.kind=" + kind});
+    std::vector<float> losses;
+    for (int64_t i = 0; i < 16; ++i) losses.push_back(steps.run(0, 4, /*seed=*/i % 4, 0));
+    for (size_t i = 4; i < losses.size(); ++i) EXPECT_EQ(losses[i], losses[i % 4]) << kind;
+    EXPECT_NE(losses[0], losses[1]) << kind;
+    EXPECT_NE(losses[1], losses[2]) << kind;
+  }
 }
 
 TEST_F(CudaGraphRun, ACaptureThatFailsIsToldOfAndTrainingGoesOnWithoutIt) {

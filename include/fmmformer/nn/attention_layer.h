@@ -23,8 +23,10 @@ struct AttentionShape {
 /// Self-attention: projections, the operator (or softmax) and the output projection.
 /// x [B, N, dim] -> [B, N, dim]; token_mask bool [B, N], true = a real token.
 ///
-/// Softmax without dropout is torch's own. With dropout it is the operator's near field with a
-/// window as wide as the sequence: the same numbers, and masks that follow from the pass's seed.
+/// Softmax is torch's own, without dropout everywhere and with it in half precision on a GPU, where
+/// torch's generator draws the masks: whoever trains seeds that each step. With dropout elsewhere
+/// it is the operator's near field with a window as wide as the sequence, and masks that follow
+/// from the pass's seed.
 class AttentionLayer : public torch::nn::Module {
  public:
   /// `layer` counts the attention layers of a model: their near-field dropout differs by it.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps on a GPU, held in a CUDA graph once they have run a few times.
+// Work on a GPU, held in a CUDA graph once it has run a few times.
 //
-// The first steps run one launch at a time, which also brings torch's libraries to life; the graph
-// then repeats the very same launches. Both read everything that changes from the same places, so
-// that a run's bits do not depend on where the graph took over, on resuming above all.
+// The first runs launch one kernel at a time, which also brings torch's libraries to life; the
+// graph then repeats the very same launches. Both read everything that changes from the same
+// places, so that a run's bits do not depend on where the graph took over, on resuming above all.
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -11,8 +11,8 @@
 
 #include <optional>
 
+#include "train/batch_runner.h"
 #include "train/cuda/pinned_feed.h"
-#include "train/training_step.h"
 
 namespace fmmformer::train {
 namespace {
@@ -22,11 +22,14 @@ using c10::cuda::CUDAStream;
 
 // Libraries choose their algorithms and allocate workspace in the first; the second has gradients
 // and moments as all others do.
-constexpr int kStepsBeforeCapture = 3;
+constexpr int kRunsBeforeCapture = 3;
 
-/// Makes a stream the current one of this thread. The default stream cannot be captured, and
-/// torch's backward must run where its forward did, so everything runs here.
-class OwnStream {
+at::Device with_index(const at::Device& device) {
+  return device.has_index() ? device : at::Device(at::kCUDA, c10::cuda::current_device());
+}
+
+/// Torch's backward must run where its forward did, so everything runs here.
+class OwnStream : public WorkStream {
  public:
   explicit OwnStream(const at::Device& device)
       : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())) {
@@ -34,86 +37,101 @@ class OwnStream {
     guard_.emplace(stream_);
   }
   /// What was allocated before may be freed after: nothing may still use it.
-  ~OwnStream() { wait(); }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-
-  void wait() const noexcept {
+  ~OwnStream() override {
     try {
       stream_.synchronize();
     } catch (const c10::Error&) {  // reported where it was first met
     }
   }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
 
  private:
   CUDAStream stream_;
   std::optional<c10::cuda::CUDAStreamGuard> guard_;
 };
 
-/// A captured step, and where it leaves its result.
-struct CapturedStep {
+/// Captured work, and where it leaves its result.
+struct CapturedWork {
   at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
   at::cuda::CUDAGraph graph;
-  Tensor score;
+  Tensor result;
 };
 
-class GraphRunner : public StepRunner {
+class GraphRunner : public BatchRunner {
  public:
-  GraphRunner(const StepTarget& target, const RunnerOptions& options)
-      : target_(target),
+  GraphRunner(BatchWork work, const RunnerOptions& options)
+      : work_(std::move(work)),
         options_(options),
-        device_(options.device.has_index() ? options.device
-                                           : at::Device(at::kCUDA, c10::cuda::current_device())),
-        stream_(device_),
-        others_(make_eager_runner(target, device_)),
+        device_(with_index(options.device)),
+        others_(make_eager_runner(work_, device_)),
         wants_graph_(options.cuda_graph && options.no_graph_because.empty()) {
     if (options.cuda_graph && !wants_graph_) fall_back(options.no_graph_because);
   }
 
-  ~GraphRunner() override { stream_.wait(); }
+  /// What is still under way reads the feed and the graph's memory.
+  ~GraphRunner() override {
+    try {
+      c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
+    } catch (const c10::Error&) {  // reported where it was first met
+    }
+  }
 
   Tensor run(const StepBatches& batches, const StepNumbers& numbers) override {
-    target_.clock.begin(StepPart::kData);
+    begin(StepPart::kData);
     StepLayout layout(batches);
     if (!feed_) feed_.emplace(layout, device_);
     if (layout != feed_->layout()) return run_other(layout, batches, numbers);
     feed_->send(batches, numbers);
-    if (wants_graph_ && !captured_ && steps_ >= kStepsBeforeCapture) capture();
-    ++steps_;
-    if (!captured_) return training_step(target_, feed_->inputs());
-    target_.clock.begin(StepPart::kReplay);
+    seed_torch_dropout(device_, numbers);
+    if (wants_graph_ && !captured_ && runs_ >= kRunsBeforeCapture) capture();
+    ++runs_;
+    if (!captured_) return work_.run(feed_->inputs());
+    begin(StepPart::kReplay);
     captured_->graph.replay();
-    return captured_->score.clone();  // the next replay writes there again
+    return captured_->result.clone();  // the next replay writes there again
   }
 
   std::string how() const override { return captured_ ? "cuda graph" : "eager"; }
 
  private:
-  void fall_back(const std::string& reason) {
-    wants_graph_ = false;
-    options_.noticed("training runs without a CUDA graph: " + reason);
+  void begin(StepPart part) const {
+    if (options_.clock) options_.clock->begin(part);
   }
 
-  /// A step of another shape than the first had.
+  void notice(const std::string& what) const {
+    if (options_.noticed) options_.noticed(what);
+  }
+
+  void fall_back(const std::string& reason) {
+    wants_graph_ = false;
+    notice(options_.what + " runs without a CUDA graph: " + reason);
+  }
+
+  /// A batch of another shape than the first had.
   Tensor run_other(const StepLayout& layout, const StepBatches& batches,
                    const StepNumbers& numbers) {
     if (wants_graph_ && !told_of_shapes_) {
-      options_.noticed("a batch is " + layout.text() + ", the first was " + feed_->layout().text() +
-                       ": steps of other shapes than the first run without the CUDA graph");
+      notice("a batch is " + layout.text() + ", the first was " + feed_->layout().text() +
+             ": batches of other shapes than the first run without the CUDA graph");
       told_of_shapes_ = true;
     }
     return others_->run(batches, numbers);
   }
 
-  /// Records a step; nothing runs. On failure the reason is told and the graph forgotten.
+  void release() const {
+    if (work_.release) work_.release();
+  }
+
+  /// Records the work; nothing runs. On failure the reason is told and the graph forgotten.
   void capture() {
-    target_.optimizer.zero_grad();
+    release();
     c10::cuda::CUDACachingAllocator::emptyCache();  // the graph gets memory of its own
-    auto captured = std::make_unique<CapturedStep>();
+    auto captured = std::make_unique<CapturedWork>();
     try {
       // Thread-local: other threads may go on allocating pinned memory and the like.
       captured->graph.capture_begin(captured->pool, cudaStreamCaptureModeThreadLocal);
-      captured->score = training_step(target_, feed_->inputs());
+      captured->result = work_.run(feed_->inputs());
       captured->graph.capture_end();
       captured_ = std::move(captured);
     } catch (const std::exception& error) {
@@ -124,9 +142,9 @@ class GraphRunner : public StepRunner {
   }
 
   /// Ends a capture that failed, so that stream and allocator take work again.
-  void abandon(std::unique_ptr<CapturedStep> captured) const {
-    captured->score.reset();
-    target_.optimizer.zero_grad();
+  void abandon(std::unique_ptr<CapturedWork> captured) const {
+    captured->result.reset();
+    release();
     try {
       captured->graph.capture_end();
     } catch (const c10::Error&) {  // says that it failed, which is known
@@ -140,23 +158,26 @@ class GraphRunner : public StepRunner {
     captured.release();
   }
 
-  StepTarget target_;
+  BatchWork work_;
   RunnerOptions options_;
   at::Device device_;
-  OwnStream stream_;
-  std::unique_ptr<StepRunner> others_;
+  std::unique_ptr<BatchRunner> others_;
   std::optional<cuda::PinnedFeed> feed_;
-  std::unique_ptr<CapturedStep> captured_;
+  std::unique_ptr<CapturedWork> captured_;
   bool wants_graph_;
   bool told_of_shapes_ = false;
-  int64_t steps_ = 0;
+  int64_t runs_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<StepRunner> make_cuda_runner(const StepTarget& target,
-                                             const RunnerOptions& options) {
-  return std::make_unique<GraphRunner>(target, options);
+std::unique_ptr<WorkStream> make_work_stream(const at::Device& device) {
+  if (!device.is_cuda()) return std::make_unique<WorkStream>();
+  return std::make_unique<OwnStream>(with_index(device));
+}
+
+std::unique_ptr<BatchRunner> make_cuda_runner(BatchWork work, const RunnerOptions& options) {
+  return std::make_unique<GraphRunner>(std::move(work), options);
 }
 
 }  // namespace fmmformer::train

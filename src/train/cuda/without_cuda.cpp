@@ -3,8 +3,8 @@
 // still be there: training on its GPU then works, one launch at a time.
 #include <ATen/ATen.h>
 
+#include "train/batch_runner.h"
 #include "train/optimizer_work.h"
-#include "train/training_step.h"
 
 namespace fmmformer::train {
 
@@ -14,12 +14,15 @@ void step_cuda(const std::vector<OptimizerWork>&, const at::Tensor&, double) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 
-std::unique_ptr<StepRunner> make_cuda_runner(const StepTarget& target,
-                                             const RunnerOptions& options) {
-  if (options.cuda_graph) {
-    options.noticed("training runs without a CUDA graph: this build has no CUDA part");
+std::unique_ptr<WorkStream> make_work_stream(const at::Device&) {
+  return std::make_unique<WorkStream>();
+}
+
+std::unique_ptr<BatchRunner> make_cuda_runner(BatchWork work, const RunnerOptions& options) {
+  if (options.cuda_graph && options.noticed) {
+    options.noticed(options.what + " runs without a CUDA graph: this build has no CUDA part");
   }
-  return make_eager_runner(target, options.device);
+  return make_eager_runner(std::move(work), options.device);
 }
 
 }  // namespace fmmformer::train
