@@ -25,7 +25,7 @@ auto with_bf16_launcher(int key_dim, const Body& body) {
   if (key_dim <= 16) return body(roles::Launcher<16>(), roles::PassShape<16>());
   if (key_dim <= 32) return body(roles::Launcher<32>(), roles::PassShape<32>());
   if (key_dim <= 64) return body(roles::Launcher<64>(), roles::PassShape<64>());
-  if (key_dim <= 128) return body(Launcher<Bf16, 128>(), PassShape<Bf16, 128>());
+  if (key_dim <= 128) return body(roles::Launcher<128>(), roles::PassShape<128>());
   return body(Launcher<Bf16, 256>(), PassShape<Bf16, 256>());
 }
 template <typename Body>

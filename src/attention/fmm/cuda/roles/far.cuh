@@ -2,8 +2,9 @@
 // The far roles' work on sixteen tokens: one feature map, a part of its channels.
 //
 // The formulas are those of docs/math.md; each is a sum over feature channels, so that the parts'
-// results add up. Results with v's channels come without the blend weight. Tiles of q and k start
-// at the role's part; v's blocks are taken one by one, which leaves the registers to the state.
+// results add up; those of dq and dk are also sums over v's channels, so that slices add up too.
+// Results with v's channels come without the blend weight. Tiles start at the role's part or slice;
+// v's blocks are taken one by one, which leaves the registers to the state.
 #pragma once
 
 #include "attention/fmm/cuda/roles/features.cuh"
@@ -53,6 +54,12 @@ template <int kCount>
 __device__ __forceinline__ void turn(Fragment (&turned_f)[kCount], const Fragment (&f)[kCount]) {
 #pragma unroll
   for (int s = 0; s < kCount; ++s) turned_f[s] = turned(f[s]);
+}
+
+/// What is no sum over v's channels, and so must join the sum over slices but once.
+template <typename G>
+__device__ __forceinline__ float of_first_slice(const FarStep<G>& step, float x) {
+  return G::kSlices == 1 || step.role.slice == 0 ? x : 0.f;
 }
 
 /// A state that does not change any more, as two-sided sweeps read it.
@@ -121,13 +128,13 @@ __device__ __forceinline__ void far_forward(const FarStep<G>& step, const Elem* 
   for (int r = 0; r < 2; ++r) {
     const float norm = normaliser_of(args, step.map, total[r]);
     const int token = step.first + row_of(2 * r);
-    if (row_sums && step.role.part == 0 && lane_id() % 4 == 0 && token < args.length) {
+    if (row_sums && step.role.leads() && lane_id() % 4 == 0 && token < args.length) {
       step.normalisers[token] = norm;
     }
     factor[r] = __fdividef(args.far_scale, norm);
   }
 #pragma unroll
-  for (int b = 0; b < G::kValueBlocks; ++b) {
+  for (int b = 0; b < G::kSliceBlocks; ++b) {
     Block sum;
     clear(sum);
 #pragma unroll
@@ -155,7 +162,7 @@ __device__ __forceinline__ void add_keys(const FarStep<G>& step, const Elem* k_t
   Fragment turned_k[G::kPartBlocks];
   turn(turned_k, k.f);
 #pragma unroll
-  for (int b = 0; b < G::kValueBlocks; ++b) {
+  for (int b = 0; b < G::kSliceBlocks; ++b) {
     const Fragment values = load_turned(v_tile + b * kBlockDim, G::kValueStride);
 #pragma unroll
     for (int s = 0; s < G::kPartBlocks; ++s) add_product(state.sums[b][s], values, turned_k[s]);
@@ -212,7 +219,7 @@ __device__ __forceinline__ void sum_over_keys(const FarStep<G>& step, const Elem
   Block p;
   clear(p), clear(u);
 #pragma unroll
-  for (int b = 0; b < G::kValueBlocks; ++b) {
+  for (int b = 0; b < G::kSliceBlocks; ++b) {
     const Fragment grad = load_weighted<G>(grad_tile, b, step.weight, args);
 #pragma unroll
     for (int s = 0; s < G::kPartBlocks; ++s) {
@@ -246,7 +253,7 @@ __device__ __forceinline__ void sum_over_keys(const FarStep<G>& step, const Elem
       }
     }
 #pragma unroll
-    for (int b = 0; b < G::kValueBlocks; ++b) {
+    for (int b = 0; b < G::kSliceBlocks; ++b) {
       const Fragment values = load_turned<Side::kRight>(v_tile + b * kBlockDim, G::kValueStride);
 #pragma unroll
       for (int s = 0; s < G::kPartBlocks; ++s) add_product(state.sums[s][b], turned_k[s], values);
@@ -273,7 +280,7 @@ __device__ __forceinline__ float far_query(const FarStep<G>& step, const Elem* q
   q.dot(u, dot);
   norm_factors(step, norm, factor);
   const float by_weight = factor[0] * dot[0] + factor[1] * dot[1];
-  step.add_parts(dot, Exchange::kDots);
+  step.add_parts_and_slices(dot, Exchange::kDots);
   float* dots = step.shared_rows(Exchange::kAlong, step.role.index);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -281,10 +288,11 @@ __device__ __forceinline__ float far_query(const FarStep<G>& step, const Elem* q
     dot[r] = varies ? __fdividef(dot[r] * grad_factor, norm[r]) : 0.f;
     const int token = step.first + row_of(2 * r);
     if (lane_id() % 4 == 0) {
-      if (step.role.part == 0 && token < args.length) step.row_dots[token] = dot[r];
+      if (step.role.leads() && token < args.length) step.row_dots[token] = dot[r];
       if (!kCausal) dots[row_of(2 * r)] = dot[r];
     }
-    const float u_factor = factor[r] * grad_factor, z_factor = factor[r] * dot[r];
+    const float u_factor = factor[r] * grad_factor,
+                z_factor = of_first_slice(step, factor[r] * dot[r]);
 #pragma unroll
     for (int s = 0; s < G::kPartBlocks; ++s) {
 #pragma unroll
@@ -299,7 +307,7 @@ __device__ __forceinline__ float far_query(const FarStep<G>& step, const Elem* q
 #pragma unroll
     for (int s = 0; s < G::kPartBlocks; ++s) turned_q[s] = turned(scaled_rows(q.f[s], factor));
 #pragma unroll
-    for (int b = 0; b < G::kValueBlocks; ++b) {
+    for (int b = 0; b < G::kSliceBlocks; ++b) {
       const Fragment grad = load_turned<Side::kRight>(grad_tile + b * kBlockDim, G::kValueStride);
 #pragma unroll
       for (int s = 0; s < G::kPartBlocks; ++s) add_product(state.sums[s][b], turned_q[s], grad);
@@ -362,7 +370,7 @@ __device__ __forceinline__ void add_queries(const FarStep<G>& step, const Elem* 
   ScaledQueries<G> q;
   q.make(step, q_tile);
 #pragma unroll
-  for (int b = 0; b < G::kValueBlocks; ++b) {
+  for (int b = 0; b < G::kSliceBlocks; ++b) {
     q.add_to(state.sums[b], load_turned(grad_tile + b * kBlockDim, G::kValueStride));
   }
   q.add_dots_to(state);
@@ -392,7 +400,7 @@ __device__ __forceinline__ void far_key(const FarStep<G>& step, const Elem* q_ti
   Block p, dk[G::kPartBlocks];
   clear(p), clear(dk);
 #pragma unroll
-  for (int b = 0; b < G::kValueBlocks; ++b) {
+  for (int b = 0; b < G::kSliceBlocks; ++b) {
     const Fragment v = load_weighted<G>(v_tile, b, step.weight, args);
     Block dv;
     clear(dv);
@@ -416,14 +424,16 @@ __device__ __forceinline__ void far_key(const FarStep<G>& step, const Elem* q_ti
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float& element = dk[s][i / 4][i % 4];
-      element = value_factor * element -
-                (kCausal ? state.key_sums : fixed.key_sums)[s][i / 4 * 2 + i % 2];
+      element =
+          value_factor * element -
+          of_first_slice(step, (kCausal ? state.key_sums : fixed.key_sums)[s][i / 4 * 2 + i % 2]);
     }
   }
   if constexpr (kCausal) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      p[i / 4][i % 4] = value_factor * p[i / 4][i % 4] - q.dots[i / 4 * 2 + i % 2];
+      p[i / 4][i % 4] =
+          value_factor * p[i / 4][i % 4] - of_first_slice(step, q.dots[i / 4 * 2 + i % 2]);
     }
     cut_at_diagonal</*kBefore=*/true>(p);
     const Fragment rounded_p = rounded(p);

@@ -87,7 +87,7 @@ struct FeatureRows {
     if (unit) {  // f = phi / s: dphi = (df - <df, f>) / s
       float along[2];
       dot(gradient, along);
-      step.add_parts(along, Exchange::kAlong);
+      step.add_parts_and_slices(along, Exchange::kAlong);
       each([&](int s, int n, int i, float, float) {
         gradient[s][n][i] = (gradient[s][n][i] - along[i / 2]) * inverse_sum[i / 2];
         gradient[s][n][i + 1] = (gradient[s][n][i + 1] - along[i / 2]) * inverse_sum[i / 2];

@@ -31,22 +31,24 @@ Layout layout_of(Sweep sweep, const SweepArgs& args) {
     layout.band[which] = take(true, layout.slots * tile);
     layout.own[which] = take(!sums && (which == 0 || backward), own_slots * tile);
   }
-  layout.live = take(args.token_mask, (layout.slots + 1) * sizeof(uint32_t));
+  layout.live = take(args.token_mask, (layout.slots + G::kSlices) * sizeof(uint32_t));
   layout.numbers = take(sweep == Sweep::kKeys && args.has_near,
-                        (layout.slots + 1) * 2 * kBlockDim * sizeof(float));
-  layout.stage = take(args.stages_tiles, 2 * tile);
+                        (layout.slots + G::kSlices) * 2 * kBlockDim * sizeof(float));
+  layout.stage = take(args.stages_tiles, G::kSlices * 2 * tile);
   layout.rows = take(true, 4 * sizeof(Rows));
   layout.written = take(true, 2 * sizeof(Rows));
-  const int roles = Role::count<G>(args), fields = args.maps + (args.has_near ? 1 : 0);
+  const int fields = args.maps + (args.has_near ? 1 : 0);
   layout.weights = take(true, fields * G::kValueDim * sizeof(float));
   layout.weight_sums = take(sweep == Sweep::kKeys && args.weight_sums && !args.uniform_weights,
                             fields * Role::warps<G>(args) * kWarpSize * sizeof(float4));
   layout.exchanges = take(true, kExchanges * Role::far_count<G>(args) * kBlockDim * sizeof(float));
   for (int buffer = 0; buffer < G::kResultBuffers; ++buffer) {
     const int begin = used;
-    const int key_rows = take(backward, fields * Results<G::kKeyDim>::kSize * sizeof(float));
-    const int value_rows = take(sweep == Sweep::kForward || sweep == Sweep::kKeys,
-                                roles * Results<G::kValueDim>::kSize * sizeof(float));
+    const int key_rows =
+        take(backward, Role::key_results<G>(args) * Results<G::kKeyDim>::kSize * sizeof(float));
+    const int value_rows =
+        take(sweep == Sweep::kForward || sweep == Sweep::kKeys,
+             Role::value_results<G>(args) * Results<G::kValueDim>::kSize * sizeof(float));
     if (buffer == 0) {
       layout.key_rows = key_rows, layout.value_rows = value_rows;
       layout.buffer = used - begin;
@@ -71,28 +73,35 @@ struct Work {
         layout(layout),
         place(args),
         role(Role::of_this_warp<G>(args)),
-        tiles{layout, args, place} {
+        tiles{layout, args, place, role.slice} {
     load_blend_weights();
   }
   __device__ int fields() const { return args.maps + (args.has_near ? 1 : 0); }
+  /// Where the role's channels begin, of q and k, and of v.
   __device__ int channel() const { return role.part * G::kPartDim; }
+  __device__ int value_channel() const { return role.slice * G::kSliceDim; }
   /// Blend weights of one map, or (maps) of the near field.
   __device__ const float* weights(int field) const {
     return shared_at<float>(layout.weights) + field * G::kValueDim;
   }
   __device__ Results<G::kKeyDim> key_rows() const {
-    return {shared_at<float>(layout.key_rows + buffer), fields()};
+    return {shared_at<float>(layout.key_rows + buffer), Role::key_results<G>(args)};
   }
   __device__ Results<G::kValueDim> value_rows() const {
-    return {shared_at<float>(layout.value_rows + buffer), Role::count<G>(args)};
+    return {shared_at<float>(layout.value_rows + buffer), Role::value_results<G>(args)};
   }
-  /// What a role of the key rows' results writes: a map's parts lie side by side.
+  /// Where the role's channels of the results are.
   __device__ float* key_result() const {
-    return role.far ? key_rows().of(role.map) + channel() : key_rows().of(args.maps);
+    return role.far ? key_rows().of(role.map * G::kSlices + role.slice) + channel()
+                    : key_rows().of(args.maps * G::kSlices) + value_channel();
   }
-  __device__ float* value_result() const { return value_rows().of(role.index); }
+  __device__ float* value_result() const {
+    const int near = args.maps * Role::parts<G>(args);
+    return value_rows().of(role.far ? role.index / G::kSlices : near) + value_channel();
+  }
   __device__ FarStep<G> far_step() const {
-    return {args, place, role, weights(role.map), shared_at<float>(layout.exchanges)};
+    return {args, place, role, weights(role.map) + value_channel(),
+            shared_at<float>(layout.exchanges)};
   }
   __device__ void writes_to(int which, const View& view, int dim) const {
     if (threadIdx.x == 0) shared_at<Rows>(layout.written)[which] = Rows(view, dim, place);
@@ -163,7 +172,7 @@ __global__ void __launch_bounds__(G::kMostThreads,
                         [](int, int, int, const float4&) {});
   };
   if (!work.role.far) {
-    NearStep<G> near(args, work.place, tiles, nullptr, args.left, args.right);
+    NearStep<G> near(args, work.place, tiles, nullptr, args.left, args.right, work.role.slice);
     walk<false>(
         work,
         [&](int tile, uint32_t) {
@@ -181,14 +190,14 @@ __global__ void __launch_bounds__(G::kMostThreads,
   if (!kCausal && keeps) state.store(args, work.place.pair, work.role);
   const FixedState<ForwardState<G>> fixed(state);
   FarStep<G> far = work.far_step();
-  const int channel = work.channel();
+  const int channel = work.channel(), value_channel = work.value_channel();
   walk<false>(
       work,
       [&](int tile, uint32_t live) {
         far.first = tile * kBlockDim, far.live_rows = live;
-        far_forward<G, kCausal>(far, tiles.own_tile(0, tile) + channel,
-                                tiles.band_tile(0, tile) + channel, tiles.band_tile(1, tile), state,
-                                fixed, work.value_result());
+        far_forward<G, kCausal>(
+            far, tiles.own_tile(0, tile) + channel, tiles.band_tile(0, tile) + channel,
+            tiles.band_tile(1, tile) + value_channel, state, fixed, work.value_result());
       },
       finish);
   if (kCausal && keeps) state.store(args, work.place.pair, work.role);
@@ -210,7 +219,7 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
         if (!work.role.far) return;
         far.first = tile * kBlockDim, far.live_rows = live;
         const Elem *keys = tiles.band_tile(0, tile) + work.channel(),
-                   *values = tiles.band_tile(1, tile);
+                   *values = tiles.band_tile(1, tile) + work.value_channel();
         kOfQueries ? add_queries<G>(far, keys, values, state)
                    : add_keys<G>(far, keys, values, state);
       },
@@ -250,7 +259,8 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
   float by_weight = 0.f;
   const bool sums_weights = args.weight_sums && args.uniform_weights;
   if (!role.far) {
-    NearStep<G> near(args, work.place, tiles, work.weights(args.maps), args.left, args.right);
+    NearStep<G> near(args, work.place, tiles, work.weights(args.maps), args.left, args.right,
+                     role.slice);
     walk<false>(
         work,
         [&](int tile, uint32_t) {
@@ -258,7 +268,8 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
           if (role.near) by_weight += near_query<G>(near, work.key_result());
         },
         finish);
-    if (sums_weights && role.near) store_weight_sum(args, args.all_maps, sum_of_rows(by_weight));
+    if (sums_weights && role.near && role.slice == 0)
+      store_weight_sum(args, args.all_maps, sum_of_rows(by_weight));
     return;
   }
   QueryState<G> state;
@@ -266,22 +277,22 @@ __global__ void __launch_bounds__(G::kMostThreads, G::kBlocksAtOnce)
   state.load(args, work.place, role);
   const FixedState<QueryState<G>> fixed(state);
   if (!kCausal) state.clear();  // from here on it holds sums over queries
-  const int channel = work.channel();
+  const int channel = work.channel(), value_channel = work.value_channel();
   FarStep<G> far = work.far_step();
   walk<false>(
       work,
       [&](int tile, uint32_t live) {
         far.first = tile * kBlockDim, far.live_rows = live;
-        by_weight +=
-            far_query<G, kCausal>(far, tiles.own_tile(0, tile) + channel, tiles.own_tile(1, tile),
-                                  tiles.band_tile(0, tile) + channel, tiles.band_tile(1, tile),
-                                  state, fixed, work.key_result());
+        by_weight += far_query<G, kCausal>(
+            far, tiles.own_tile(0, tile) + channel, tiles.own_tile(1, tile) + value_channel,
+            tiles.band_tile(0, tile) + channel, tiles.band_tile(1, tile) + value_channel, state,
+            fixed, work.key_result());
       },
       finish);
   if (sums_weights) {
     float sums[2] = {sum_of_rows(by_weight), 0.f};
-    far.add_parts(sums, Exchange::kRowSums);
-    if (role.part == 0) store_weight_sum(args, args.first_map + role.map, sums[0]);
+    far.add_parts_and_slices(sums, Exchange::kRowSums);
+    if (role.leads()) store_weight_sum(args, args.first_map + role.map, sums[0]);
   }
   if (kCausal || !args.made.sums) return;
   state.store(args, int64_t(work.place.pair) * args.segments + work.place.segment, role);
@@ -312,7 +323,8 @@ __global__ void __launch_bounds__(G::kMostThreads,
                         });
   };
   if (!role.far) {
-    NearStep<G> near(args, work.place, tiles, work.weights(args.maps), args.right, args.left);
+    NearStep<G> near(args, work.place, tiles, work.weights(args.maps), args.right, args.left,
+                     role.slice);
     walk<true>(
         work,
         [&](int tile, uint32_t) {
@@ -326,15 +338,16 @@ __global__ void __launch_bounds__(G::kMostThreads,
     state.clear();
     state.load(args, work.place, role);
     const FixedState<KeyState<G>> fixed(state);
-    const int channel = work.channel();
+    const int channel = work.channel(), value_channel = work.value_channel();
     FarStep<G> far = work.far_step();
     walk<true>(
         work,
         [&](int tile, uint32_t live) {
           far.first = tile * kBlockDim, far.live_rows = live;
-          far_key<G, kCausal>(far, tiles.band_tile(0, tile) + channel, tiles.band_tile(1, tile),
-                              tiles.own_tile(0, tile) + channel, tiles.own_tile(1, tile), state,
-                              fixed, work.key_result(), work.value_result());
+          far_key<G, kCausal>(
+              far, tiles.band_tile(0, tile) + channel, tiles.band_tile(1, tile) + value_channel,
+              tiles.own_tile(0, tile) + channel, tiles.own_tile(1, tile) + value_channel, state,
+              fixed, work.key_result(), work.value_result());
         },
         finish);
   }

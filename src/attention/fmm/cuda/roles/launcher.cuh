@@ -18,11 +18,13 @@ struct Launcher {
 /// What a pass carries, as PassShape says it of the other kernels.
 template <int kDim>
 struct PassShape {
-  static constexpr int kValueDim = kDim, kChunk = 16, kMaps = kMapsAtOnce;
+  static constexpr int kValueDim = kDim, kChunk = 16, kMaps = kDim <= 64 ? kMapsAtOnce : 2;
 
   /// Blocks that fill a GPU at once, by the warps that registers leave room for and, wide heads,
   /// by shared memory.
   static constexpr int blocks(int head_dim, int maps, bool near) {
+    // One block at a time; three rounds, so that the last one's gaps matter less.
+    if (kDim > 64) return 3 * kMultiprocessors;
     constexpr int kPart = kDim < 32 ? kDim : 32, kWarpsAtOnce = kDim <= 16 ? 20 : 16;
     const int roles = maps * ((head_dim + kPart - 1) / kPart) + (near ? 1 : 0);
     const int by_warps = kWarpsAtOnce / (roles < 2 ? 2 : roles);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The near role's work on sixteen tokens: softmax inside the band, tile by tile of the other side.
+// The near roles' work on sixteen tokens: softmax inside the band, tile by tile of the other side.
+// Where there are several, each computes all scores and its own slice of the result.
 #pragma once
 
 #include "attention/fmm/cuda/dropout.cuh"
@@ -54,7 +55,7 @@ struct Band {
 
 constexpr int kTilesAtOnce = 3;  // whose scores stay in registers; a longer band goes tile by tile
 
-/// What the near role knows besides the tiles.
+/// What a near role knows besides the tiles.
 template <typename G>
 struct NearStep {
   const SweepArgs& args;
@@ -64,11 +65,12 @@ struct NearStep {
   Band band;
   uint64_t seed;
   float *log_sum_exp, *row_dots;  // by token
+  int slice;
   int tile = 0;
 
   __device__ NearStep(const SweepArgs& args, const Place<G>& place, const Tiles<G>& tiles,
-                      const float* weight, int before, int after)
-      : args(args), place(place), tiles(tiles), weight(weight), band(before, after) {
+                      const float* weight, int before, int after, int slice)
+      : args(args), place(place), tiles(tiles), weight(weight), band(before, after), slice(slice) {
     seed = dropout_seed(args);
     log_sum_exp = args.log_sum_exp + place.row_index(args, 0);
     row_dots = args.row_dots + place.row_index(args, args.all_maps + 1, args.all_maps, 0);
@@ -76,14 +78,53 @@ struct NearStep {
   __device__ int first() const { return tile * kBlockDim; }
   __device__ int begin() const { return band.begin(tile); }
   __device__ int end() const { return band.end(tile, args.length); }
+  /// Where the role's slice of the channels begins.
+  __device__ int channel() const { return slice * G::kSliceDim; }
 };
 
+/// The step's own rows as operands: in registers, or of wide heads loaded whenever they are used.
 template <typename G>
-__device__ __forceinline__ void load_weighted(Fragment (&rows)[G::kValueBlocks], const Elem* tile,
-                                              const float* weight, const SweepArgs& args) {
+class OwnRows {
+ public:
+  __device__ OwnRows(const Elem* tile, const SweepArgs& args) : args_(args), tile_(tile) { keep(); }
+  /// Times the weight, as load_weighted() has it.
+  __device__ OwnRows(const Elem* tile, const float* weight, const SweepArgs& args)
+      : args_(args), tile_(tile), weight_(weight) {
+    keep();
+  }
+  /// c = rows tile^T.
+  __device__ __forceinline__ void multiply_tile(Block& c, const Elem* tile) const {
+    clear(c);
+    if constexpr (kInRegisters) {
+      Fragment other[G::kKeyBlocks];
+      load<Side::kRight>(other, tile, G::kKeyStride);
+      multiply(c, kept_, other);
+    } else {
 #pragma unroll
-  for (int b = 0; b < G::kValueBlocks; ++b) rows[b] = load_weighted<G>(tile, b, weight, args);
-}
+      for (int b = 0; b < G::kKeyBlocks; ++b)
+        add_product(c, block(b), load<Side::kRight>(tile + b * kBlockDim, G::kKeyStride));
+    }
+  }
+
+ private:
+  static constexpr bool kInRegisters = G::kSlices == 1;
+  __device__ __forceinline__ Fragment block(int b) const {
+    return weight_ ? load_weighted<G>(tile_, b, weight_, args_)
+                   : load(tile_ + b * kBlockDim, G::kKeyStride);
+  }
+  __device__ __forceinline__ void keep() {
+    if constexpr (kInRegisters) {
+#pragma unroll
+      for (int b = 0; b < G::kKeyBlocks; ++b) kept_[b] = block(b);
+    }
+  }
+
+  const SweepArgs& args_;
+  const Elem* tile_;
+  const float* weight_ = nullptr;
+  Fragment kept_[kInRegisters ? G::kKeyBlocks : 1];
+};
+
 template <int kCount>
 __device__ __forceinline__ void scale_rows(Block (&rows)[kCount], const float (&factor)[2]) {
 #pragma unroll
@@ -100,20 +141,12 @@ __device__ __forceinline__ void add_rows(Block (&sum)[kCount], const Fragment& a
   for (int b = 0; b < kCount; ++b)
     add_product(sum[b], a, load_turned<Side::kRight>(tile + b * kBlockDim, stride));
 }
-/// c = rows tile^T.
-template <int kCount>
-__device__ __forceinline__ void multiply_tile(Block& c, const Fragment (&rows)[kCount],
-                                              const Elem* tile, int stride) {
-  Fragment other[kCount];
-  load<Side::kRight>(other, tile, stride);
-  multiply(c, rows, other);
-}
 
 /// softmax's running maximum (of scores times log2 e), sum and weighted values of sixteen rows.
 template <typename G>
 struct Softmax {
   float peak[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f};
-  Block sum[G::kValueBlocks];
+  Block sum[G::kSliceBlocks];
 
   /// Raises the maximum to that of `s`, and returns what to subtract from scores: 0 for rows that
   /// saw nothing.
@@ -146,7 +179,7 @@ struct Softmax {
 #pragma unroll
       for (int i = 0; i < 8; ++i) s[i / 4][i % 4] *= kept[i / 4][i % 4];
     }
-    add_rows(sum, rounded(s), step.tiles.band_tile(1, key_tile), G::kValueStride);
+    add_rows(sum, rounded(s), step.tiles.band_tile(1, key_tile) + step.channel(), G::kValueStride);
   }
 };
 
@@ -154,8 +187,7 @@ struct Softmax {
 template <typename G>
 __device__ __forceinline__ void near_forward(const NearStep<G>& step, float* result) {
   const SweepArgs& args = step.args;
-  Fragment q[G::kKeyBlocks];
-  load(q, step.tiles.own_tile(0, step.tile), G::kKeyStride);
+  const OwnRows<G> q(step.tiles.own_tile(0, step.tile), args);
   Softmax<G> softmax;
   clear(softmax.sum);
   const float scale = args.near_scale * kLog2E;
@@ -163,7 +195,7 @@ __device__ __forceinline__ void near_forward(const NearStep<G>& step, float* res
   const auto scores = [&](int tile, Block& s) {
     const uint32_t inside =
         step.band.template inside<G::kPlain>(step.tile, tile, step.tiles.live(tile));
-    multiply_tile(s, q, step.tiles.band_tile(0, tile), G::kKeyStride);
+    q.multiply_tile(s, step.tiles.band_tile(0, tile));
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       s[i / 4][i % 4] = inside >> i & 1 ? s[i / 4][i % 4] * scale : -INFINITY;
@@ -206,7 +238,7 @@ __device__ __forceinline__ void near_forward(const NearStep<G>& step, float* res
   for (int r = 0; r < 2; ++r) {
     const float total = quad_sum(softmax.total[r]);
     const int token = step.first() + row_of(2 * r);
-    if (lane_id() % 4 == 0 && token < args.length) {
+    if (step.slice == 0 && lane_id() % 4 == 0 && token < args.length) {
       // Infinity for rows that saw nothing or are dead: every later exp(score - log_sum_exp) is
       // then 0.
       const bool seen = (live >> row_of(2 * r) & 1) && total > 0.f;
@@ -230,11 +262,10 @@ __device__ __forceinline__ float near_query(const NearStep<G>& step, float* resu
     const int token = step.first() + row_of(2 * r);
     log_sum[r] = token < args.length ? step.log_sum_exp[token] * kLog2E : INFINITY;
   }
-  Fragment q[G::kKeyBlocks], grad[G::kValueBlocks];
-  load(q, step.tiles.own_tile(0, step.tile), G::kKeyStride);
-  load_weighted<G>(grad, step.tiles.own_tile(1, step.tile), step.weight, args);
+  const OwnRows<G> q(step.tiles.own_tile(0, step.tile), args),
+      grad(step.tiles.own_tile(1, step.tile), step.weight, args);
   const float grad_factor = uniform_weight(step.weight, args);
-  Block dq[G::kKeyBlocks];
+  Block dq[G::kSliceBlocks];
   clear(dq);
   const float scale = args.near_scale * kLog2E;
   const int begin = step.begin(), end = step.end();
@@ -244,8 +275,8 @@ __device__ __forceinline__ float near_query(const NearStep<G>& step, float* resu
     step.tiles.fetch(tile);
     const uint32_t inside =
         step.band.template inside<G::kPlain>(step.tile, tile, step.tiles.live(tile));
-    multiply_tile(p, q, step.tiles.band_tile(0, tile), G::kKeyStride);
-    multiply_tile(dp, grad, step.tiles.band_tile(1, tile), G::kValueStride);
+    q.multiply_tile(p, step.tiles.band_tile(0, tile));
+    grad.multiply_tile(dp, step.tiles.band_tile(1, tile));
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float& element = p[i / 4][i % 4];
@@ -269,7 +300,7 @@ __device__ __forceinline__ float near_query(const NearStep<G>& step, float* resu
       by_weight += dot[r];
       dot[r] *= grad_factor;
       const int token = step.first() + row_of(2 * r);
-      if (lane_id() % 4 == 0 && token < args.length) {
+      if (step.slice == 0 && lane_id() % 4 == 0 && token < args.length) {
         step.row_dots[token] = dot[r];
       }
     }
@@ -279,7 +310,7 @@ __device__ __forceinline__ float near_query(const NearStep<G>& step, float* resu
     for (int i = 0; i < 8; ++i) {
       p[i / 4][i % 4] *= args.near_scale * (grad_factor * dp[i / 4][i % 4] - dot[i % 4 / 2]);
     }
-    add_rows(dq, rounded(p), step.tiles.band_tile(0, tile), G::kKeyStride);
+    add_rows(dq, rounded(p), step.tiles.band_tile(0, tile) + step.channel(), G::kKeyStride);
   };
   if (end - begin <= kTilesAtOnce && (G::kPlain || !args.stages_tiles)) {
     Block p[kTilesAtOnce], dp[kTilesAtOnce];
@@ -309,11 +340,10 @@ template <typename G>
 __device__ __forceinline__ void near_key(const NearStep<G>& step, float* key_result,
                                          float* value_result) {
   const SweepArgs& args = step.args;
-  Fragment k[G::kKeyBlocks], v[G::kValueBlocks];
-  load(k, step.tiles.own_tile(0, step.tile), G::kKeyStride);
-  load_weighted<G>(v, step.tiles.own_tile(1, step.tile), step.weight, args);
+  const OwnRows<G> k(step.tiles.own_tile(0, step.tile), args),
+      v(step.tiles.own_tile(1, step.tile), step.weight, args);
   const float value_factor = uniform_weight(step.weight, args);
-  Block dk[G::kKeyBlocks], dv[G::kValueBlocks];
+  Block dk[G::kSliceBlocks], dv[G::kSliceBlocks];
   clear(dk), clear(dv);
   const float scale = args.near_scale * kLog2E;
   const uint32_t live_keys = step.tiles.live(step.tile);
@@ -329,8 +359,8 @@ __device__ __forceinline__ void near_key(const NearStep<G>& step, float* key_res
         step.band.template inside<G::kPlain>(step.tile, tile, step.tiles.live(tile)) & rows;
     const float* numbers = step.tiles.row_numbers(tile) + lane_id() % 4 * 2;
     Block p, dp;
-    multiply_tile(p, k, q_tile, G::kKeyStride);
-    multiply_tile(dp, v, grad_tile, G::kValueStride);
+    k.multiply_tile(p, q_tile);
+    v.multiply_tile(dp, grad_tile);
     Block kept;
     const bool drops = args.drop_below > 0;
     if (drops)
@@ -351,8 +381,8 @@ __device__ __forceinline__ void near_key(const NearStep<G>& step, float* key_res
         p[n][i] = probability * factor;
       }
     }
-    add_rows(dv, rounded(p), grad_tile, G::kValueStride);
-    add_rows(dk, rounded(dp), q_tile, G::kKeyStride);
+    add_rows(dv, rounded(p), grad_tile + step.channel(), G::kValueStride);
+    add_rows(dk, rounded(dp), q_tile + step.channel(), G::kKeyStride);
   }
   store_result(value_result, G::kValueDim + kResultPad, dv);
   store_result(key_result, G::kKeyDim + kResultPad, dk);

@@ -74,7 +74,7 @@ __device__ __forceinline__ void write_key_rows(const Results<G::kKeyDim>& result
   each_four<G::kKeyDim>([&](int row, int channel) {
     float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
-    for (int i = 0; i < kMapsAtOnce + 1; ++i) {
+    for (int i = 0; i < G::kMostMaps * G::kSlices + 1; ++i) {
       if (i < results.count) add_four(sum, results.at(i, row, channel));
     }
     store_four(sum, rows, args, place, first + row, channel, live >> row & 1, partial);
@@ -92,7 +92,7 @@ __device__ __forceinline__ void write_value_rows(const Results<G::kValueDim>& re
   each_four<G::kValueDim>([&](int row, int channel) {
     float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
-    for (int i = 0; i < kMapsAtOnce + 1; ++i) {
+    for (int i = 0; i < G::kMostMaps + 1; ++i) {
       if (i * parts >= results.count) break;
       float4 field = results.at(i * parts, row, channel);
       if (G::kParts > 1 && i < args.maps) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does what in a thread block, for heads of up to 64 channels in bf16.
+// Who does what in a thread block, for heads of up to 128 channels in bf16.
 //
 // A thread block walks a segment of one (batch entry, head) in steps of sixteen tokens. Each of its
-// warps has a role: the far field of one feature map, for a part of its channels, whose state it
-// holds in registers; or the near field. All roles read the same tiles in shared memory, and each
-// leaves its part of the step's result there; after a barrier all warps together add
-// the parts up and write them. The next step's tiles are under way meanwhile.
+// warps has a role: the far field of one feature map, for a part of its channels (and of v's, a
+// slice), whose state it holds in registers; or the near field, for a slice of the result. All
+// roles read the same tiles in shared memory, and each leaves its part of the step's result there;
+// after a barrier all warps together add the parts up and write them. The next step's tiles are
+// under way meanwhile.
 #pragma once
 
 #include "attention/fmm/cuda/roles/fragment.cuh"
@@ -30,10 +31,14 @@ struct Shape {
   // A far role's part of the feature channels: as much of the state as registers hold.
   static constexpr int kPartDim = kKeyDim < 32 ? kKeyDim : 32;
   static constexpr int kPartBlocks = kPartDim / kBlockDim, kParts = kKeyDim / kPartDim;
-  static constexpr int kMostThreads = (kMapsAtOnce * kParts + 1) * kWarpSize;
+  // Its part of v's channels, and the near roles' of all that they make.
+  static constexpr int kSlices = kDim <= 64 ? 1 : kDim / 64;
+  static constexpr int kSliceDim = kValueDim / kSlices, kSliceBlocks = kSliceDim / kBlockDim;
+  static constexpr int kMostMaps = kDim <= 64 ? kMapsAtOnce : 2;
+  static constexpr int kMostThreads = (kMostMaps * kParts + 1) * kSlices * kWarpSize;
   // Blocks that registers are kept free for; a two-sided state is fixed and takes half of them.
-  static constexpr int kBlocksAtOnce = kDim <= 16 ? 5 : kDim <= 32 ? 4 : 2;
-  static constexpr int kFixedBlocksAtOnce = kDim <= 16 ? 6 : kDim <= 32 ? 5 : 2;
+  static constexpr int kBlocksAtOnce = kDim <= 16 ? 5 : kDim <= 32 ? 4 : kDim <= 64 ? 2 : 1;
+  static constexpr int kFixedBlocksAtOnce = kDim <= 16 ? 6 : kDim <= 32 ? 5 : kDim <= 64 ? 2 : 1;
   // Results of a step wait in one of so many buffers; a single one costs a second barrier.
   static constexpr int kResultBuffers = kDim <= 16 ? 2 : 1;
 };
@@ -43,7 +48,8 @@ struct Role {
   bool far, near;
   int map;    // of the pass
   int part;   // of the feature channels
-  int index;  // among the far roles; the near role comes after them
+  int slice;  // of v's channels; of a near role, of q's and k's too
+  int index;  // of the warp: [map][part][slice], then the near roles
 
   template <typename G>
   static __host__ __device__ int parts(const SweepArgs& args) {
@@ -51,11 +57,22 @@ struct Role {
   }
   template <typename G>
   static __host__ __device__ int far_count(const SweepArgs& args) {
-    return args.maps * parts<G>(args);
+    return args.maps * parts<G>(args) * G::kSlices;
   }
   template <typename G>
   static __host__ __device__ int count(const SweepArgs& args) {
-    return far_count<G>(args) + (args.has_near ? 1 : 0);
+    return far_count<G>(args) + (args.has_near ? G::kSlices : 0);
+  }
+  /// Results with v's channels: one of each map's parts, then the near field's; slices lie side by
+  /// side in them.
+  template <typename G>
+  static __host__ __device__ int value_results(const SweepArgs& args) {
+    return args.maps * parts<G>(args) + (args.has_near ? 1 : 0);
+  }
+  /// ... and with q's or k's: here the parts lie side by side, and every slice has its own.
+  template <typename G>
+  static __host__ __device__ int key_results(const SweepArgs& args) {
+    return args.maps * G::kSlices + (args.has_near ? 1 : 0);
   }
   /// Warps of a block: at least two, for loads and results; one may have no role.
   template <typename G>
@@ -66,9 +83,16 @@ struct Role {
   static __device__ Role of_this_warp(const SweepArgs& args) {
     // The same in every lane, as the compiler sees from the shuffle.
     const int index = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0), of_map = parts<G>(args);
-    return {index < args.maps * of_map, index == args.maps * of_map && args.has_near,
-            index / of_map, index % of_map, index};
+    const int far = far_count<G>(args), in_map = index % (of_map * G::kSlices);
+    return {index < far,
+            index >= far && index < count<G>(args),
+            index / (of_map * G::kSlices),
+            in_map / G::kSlices,
+            index % G::kSlices,
+            index};
   }
+  /// Speaks for its map, where all roles of the map know the same.
+  __device__ bool leads() const { return part == 0 && slice == 0; }
 };
 
 template <typename G>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A far role's state, in registers: sums over tokens of (feature row) x (value row) for its part of
-// the feature channels, and sums of feature rows alone.
+// the feature channels and its slice of v's, and sums of feature rows alone.
 #pragma once
 
 #include "attention/fmm/cuda/roles/shape.cuh"
@@ -38,12 +38,12 @@ struct StartEntries {
   }
 };
 
-/// kKeysAreRows: blocks [part / 16][Dv / 16] with feature channels as rows; else the other way
+/// kKeysAreRows: blocks [part / 16][slice / 16] with feature channels as rows; else the other way
 /// round. Both are fragments for a product over their columns.
 template <typename G, bool kKeysAreRows>
 struct State {
-  static constexpr int kDown = kKeysAreRows ? G::kPartBlocks : G::kValueBlocks;
-  static constexpr int kAcross = kKeysAreRows ? G::kValueBlocks : G::kPartBlocks;
+  static constexpr int kDown = kKeysAreRows ? G::kPartBlocks : G::kSliceBlocks;
+  static constexpr int kAcross = kKeysAreRows ? G::kSliceBlocks : G::kPartBlocks;
   Block sums[kDown][kAcross];
   // Of feature channels 16 s + 8 n + 2t + p, [s][2 n + p]; the same for all g.
   float key_sums[G::kPartBlocks][4];
@@ -72,7 +72,7 @@ struct State {
         args, args.made, entry, role,
         [&](float& sum, int64_t index) { args.made.sums[index] = sum; },
         [&](float& sum, int64_t index) {
-          if (lane_id() / 4 == 0) args.made.key_sums[index] = sum;
+          if (lane_id() / 4 == 0 && role.slice == 0) args.made.key_sums[index] = sum;
         });
   }
 
@@ -92,7 +92,7 @@ struct State {
           const int row = d * kBlockDim + row_of(i % 4),
                     column = a * kBlockDim + column_of(i / 4, i);
           const int channel = role.part * G::kPartDim + (kKeysAreRows ? row : column);
-          const int value = kKeysAreRows ? column : row;
+          const int value = role.slice * G::kSliceDim + (kKeysAreRows ? column : row);
           if (channel < head_dim<G>(args) && value < value_dim<G>(args)) {
             sums_body(sums[d][a][i / 4][i % 4], (first + channel) * states.row_length + value);
           }

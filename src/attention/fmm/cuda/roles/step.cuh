@@ -18,7 +18,7 @@ struct FarStep {
   FeatureMap map;
   float* normalisers;      // of the map, by token
   float* row_dots;         // likewise; backward only
-  const float* weight;     // [kValueDim]
+  const float* weight;     // [kSliceDim]
   float* shared;           // [kExchanges][far roles][16]
   int first = 0;           // token
   uint32_t live_rows = 0;  // bits of the step's tokens
@@ -35,19 +35,24 @@ struct FarStep {
     return shared + (int(exchange) * Role::far_count<G>(args) + role_index) * kBlockDim;
   }
   /// Numbers of rows g and g + 8, equal in the four lanes of a row, become the sums over the map's
-  /// parts, in the same order everywhere.
+  /// parts, in the same order everywhere. Those that differ by slice: kAllSlices.
+  template <bool kAllSlices = false>
   __device__ __forceinline__ void add_parts(float (&x)[2], Exchange exchange) const {
     if constexpr (G::kParts == 1) return;
-    const int parts = Role::parts<G>(args);
-    if (parts == 1) return;
+    constexpr int kStep = kAllSlices ? 1 : G::kSlices;
+    const int roles = Role::parts<G>(args) * G::kSlices;
+    if (roles == 1) return;
     float* own = shared_rows(exchange, role.index);
     if (lane_id() % 4 == 0) own[row_of(0)] = x[0], own[row_of(2)] = x[1];
-    asm volatile("bar.sync %0, %1;\n" ::"r"(1 + role.map), "r"(parts * kWarpSize) : "memory");
-    const float* all = shared_rows(exchange, role.map * parts);
+    asm volatile("bar.sync %0, %1;\n" ::"r"(1 + role.map), "r"(roles * kWarpSize) : "memory");
+    const float* all = shared_rows(exchange, role.map * roles + (kAllSlices ? 0 : role.slice));
     x[0] = x[1] = 0.f;
-    for (int part = 0; part < parts; ++part) {
-      x[0] += all[part * kBlockDim + row_of(0)], x[1] += all[part * kBlockDim + row_of(2)];
+    for (int other = 0; other < roles; other += kStep, all += kStep * kBlockDim) {
+      x[0] += all[row_of(0)], x[1] += all[row_of(2)];
     }
+  }
+  __device__ __forceinline__ void add_parts_and_slices(float (&x)[2], Exchange exchange) const {
+    add_parts</*kAllSlices=*/true>(x, exchange);
   }
 };
 

@@ -31,6 +31,7 @@ struct Tiles {
   const Layout& layout;
   const SweepArgs& args;
   Place<G> place;
+  int slice;        // of this warp's role: near roles each have a stage
   int current = 0;  // the step's tile
 
   /// Notes which tensors are read: the other side of the band, then the step's own rows; keys or
@@ -50,10 +51,10 @@ struct Tiles {
            (tile >= current - layout.before && tile <= current + layout.after);
   }
   __device__ __forceinline__ int slot(int tile) const {
-    return in_ring(tile) ? tile & (layout.slots - 1) : layout.slots;
+    return in_ring(tile) ? tile & (layout.slots - 1) : layout.slots + slice;
   }
   __device__ __forceinline__ const Elem* band_tile(int which, int tile) const {
-    if (!in_ring(tile)) return shared_at<Elem>(layout.stage) + which * kTile;
+    if (!in_ring(tile)) return stage(which);
     return shared_at<Elem>(layout.band[which]) + (tile & (layout.slots - 1)) * kTile;
   }
   __device__ __forceinline__ Elem* own_tile(int which, int tile) const {
@@ -92,19 +93,22 @@ struct Tiles {
   }
 
   /// Makes sure that a tile of the band is there: one from beyond the ring replaces the stage's.
-  /// For the near role alone.
+  /// For near roles alone.
   __device__ __forceinline__ void fetch(int tile) const {
     if (in_ring(tile)) return;
     __syncwarp();
     for (int which = 0; which < 2; ++which) {
-      load_tile(shared_at<Elem>(layout.stage) + which * kTile, which, tile);
+      load_tile(stage(which), which, tile);
     }
-    load_numbers(layout.slots, tile);
+    load_numbers(layout.slots + slice, tile);
     wait_for_copies();
     __syncwarp();
   }
 
  private:
+  __device__ __forceinline__ Elem* stage(int which) const {
+    return shared_at<Elem>(layout.stage) + (slice * 2 + which) * kTile;
+  }
   /// Dead tokens and those beyond the sequence become zeros, whatever memory holds there.
   __device__ __forceinline__ void load_tile(Elem* to, int source, int tile) const {
     constexpr int kPiece = 8, kAcross = G::kKeyDim / kPiece, kRowsAtOnce = kWarpSize / kAcross;
