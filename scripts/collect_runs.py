@@ -4,6 +4,8 @@
 
     scripts/collect_runs.py RUN/record.json .. > bench/results/runs/copy.json
 
+A file that this script wrote may be among the arguments: runs of several machines or days come together that way.
+
 Of each run: what it was (name, config, seed, commit, machine), how it went (loss and metric on fresh data at every
 evaluation) and how fast.
 """
@@ -15,8 +17,15 @@ import sys
 from pathlib import Path
 
 
-def compact(path: Path) -> dict:
+def runs_of(path: Path) -> list[dict]:
     record = json.loads(path.read_text(encoding="utf-8"))
+    if "runs" not in record:
+        return [compact(path, record)]
+    head = {key: value for key, value in record.items() if key != "runs"}
+    return [{**run, **head} for run in record["runs"]]
+
+
+def compact(path: Path, record: dict) -> dict:
     result = record["result"]
     train = record["config"]["train"]
     tokens = train["batch_size"] * record["config"]["task"][record["config"]["task"]["name"]].get("length", 0)
@@ -39,7 +48,8 @@ def compact(path: Path) -> dict:
 def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
-    runs = [compact(Path(name)) for name in sys.argv[1:]]
+    by_name = {run["run"]: run for name in sys.argv[1:] for run in runs_of(Path(name))}  # the last one counts
+    runs = list(by_name.values())
     shared = ("machine", "versions")  # said once where all runs agree
     head = {key: runs[0][key] for key in shared if all(run[key] == runs[0][key] for run in runs)}
     for run in runs:

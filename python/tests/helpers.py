@@ -220,11 +220,11 @@ def _loop_dropout(pair: int, i: int, j: int, options: Options) -> float:
 
 
 def philox(counter: list[int], seed: int) -> list[int]:
-    """Philox4x32-10 as its authors define it (Salmon et al., 2011)."""
+    """Philox4x32-7 as its authors define it (Salmon et al., 2011)."""
     low_word = 2**32 - 1
     key = [seed & low_word, seed >> 32 & low_word]
     c0, c1, c2, c3 = counter
-    for number in range(10):
+    for number in range(7):
         keys = [key[0] + number * 0x9E3779B9 & low_word, key[1] + number * 0xBB67AE85 & low_word]
         first, second = 0xD2511F53 * c0, 0xCD9E8D57 * c2
         c0, c1, c2, c3 = (

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "nn/cuda/column_sum_cuda.h"
 
 namespace fmmformer {
@@ -28,6 +30,20 @@ bool fits(const Tensor& x, const LinearMap& map) {
          map.bias.device() == x.device();
 }
 
+/// gradients[places[m]] = the columns' sums of matrix m: in one go where widths are equal.
+void add_bias_gradients(const variable_list& matrices, const std::vector<size_t>& places,
+                        at::ScalarType type, variable_list& gradients) {
+  const bool alike = std::ranges::all_of(
+      matrices, [&](const Tensor& one) { return one.sizes() == matrices[0].sizes(); });
+  if (alike && !matrices.empty()) {
+    const auto sums = cuda::column_sums(matrices, type);
+    for (size_t m = 0; m < sums.size(); ++m) gradients[places[m]] = sums[m];
+    return;
+  }
+  for (size_t m = 0; m < matrices.size(); ++m)
+    gradients[places[m]] = cuda::column_sum(matrices[m], type);
+}
+
 /// maps = {weight, bias, weight, bias, ...}, all of the same x.
 struct LinearMaps : torch::autograd::Function<LinearMaps> {
   static variable_list forward(AutogradContext* context, const Tensor& x, at::TensorList maps) {
@@ -46,6 +62,8 @@ struct LinearMaps : torch::autograd::Function<LinearMaps> {
     const Tensor x = rows_of(saved[0]);
     variable_list gradients(1 + 2 * grads.size());
     Tensor grad_x;
+    variable_list defined;
+    std::vector<size_t> biases;  // where their gradients go
     for (size_t m = 0; m < grads.size(); ++m) {
       if (!grads[m].defined()) continue;
       const Tensor grad = rows_of(grads[m].contiguous()), &weight = saved[m + 1];
@@ -54,8 +72,10 @@ struct LinearMaps : torch::autograd::Function<LinearMaps> {
         grad_x = grad_x.defined() ? grad_x.addmm_(grad, weight) : at::mm(grad, weight);
       }
       gradients[1 + 2 * m] = at::mm(grad.t(), x);
-      gradients[2 + 2 * m] = cuda::column_sum(grad, weight.scalar_type());
+      defined.push_back(grad);
+      biases.push_back(2 + 2 * m);
     }
+    add_bias_gradients(defined, biases, saved[1].scalar_type(), gradients);
     if (grad_x.defined()) gradients[0] = grad_x.view(saved[0].sizes());
     return gradients;
   }

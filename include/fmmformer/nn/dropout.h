@@ -3,7 +3,7 @@
 // site in the model and the element's index in its (row-major) tensor. A resumed run therefore
 // draws what the uninterrupted one would have, and CPU and GPU draw the same.
 //
-// Element e takes word e % 4 of the Philox4x32-10 block of counter (e / 4 low, e / 4 high, site, 1)
+// Element e takes word e % 4 of the Philox4x32-7 block of counter (e / 4 low, e / 4 high, site, 1)
 // under the key `dropout_seed`, and is dropped when that word is below p * 2^32. (The near field's
 // own dropout, attention/philox.h, has 0 in the last place.) The kept are divided by 1 - p.
 #pragma once

@@ -47,9 +47,9 @@ Tensor features(FeatureMap map, bool unit, const Tensor& x) {
                    at::zeros_like(value));
 }
 
-// Philox4x32-10 (Salmon et al., 2011), one counter at a time.
+// Philox4x32-7 (Salmon et al., 2011), one counter at a time.
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < 7; ++round) {
     const uint64_t a = uint64_t{0xD2511F53} * counter[0];
     const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
     counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "attention/deterministic_scope.h"
+
 namespace fmmformer {
 namespace {
 
@@ -14,25 +16,6 @@ using torch::autograd::variable_list;
 constexpr int64_t kChannelStep = 8;     // the kernels want D to be a multiple of it
 constexpr int64_t kLargestWidth = 256;  // and not larger than this
 constexpr double kDeadScore = -1e4;     // exp of it is 0, and fp32 still resolves it well
-
-/// The kernels add up dq in any order unless torch's global switch forbids it. That switch would
-/// also make every other operator fill the memory it allocates: not here.
-class DeterministicScope {
- public:
-  DeterministicScope() { set(true, /*warn_only=*/false, /*fill=*/false); }
-  ~DeterministicScope() { set(before_, warned_only_, filled_); }
-  DeterministicScope(const DeterministicScope&) = delete;
-  DeterministicScope& operator=(const DeterministicScope&) = delete;
-
- private:
-  static void set(bool deterministic, bool warn_only, bool fill) {
-    at::globalContext().setDeterministicAlgorithms(deterministic, warn_only);
-    at::globalContext().setDeterministicFillUninitializedMemory(fill);
-  }
-  const bool before_ = at::globalContext().deterministicAlgorithms();
-  const bool warned_only_ = at::globalContext().deterministicAlgorithmsWarnOnly();
-  const bool filled_ = at::globalContext().deterministicFillUninitializedMemory();
-};
 
 struct Flash : torch::autograd::Function<Flash> {
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -52,7 +35,7 @@ struct Flash : torch::autograd::Function<Flash> {
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto saved = context->get_saved_variables();
     auto& data = context->saved_data;
-    const DeterministicScope same_bits;
+    const DeterministicScope same_bits;  // dq is a sum over blocks of keys
     const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
         grads[0], saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6],
         data["longest_q"].toInt(), data["longest_k"].toInt(), data["dropout"].toDouble(),

@@ -16,25 +16,31 @@ using at::Tensor;
 
 namespace {
 
-/// What a sum of x's columns needs, and the tensors that hold it.
+/// What sums of columns need, and the tensors that hold it.
 struct Prepared {
-  Tensor sum, partials;
+  std::vector<Tensor> sums;
+  Tensor partials;
   ColumnSum arguments;
 };
 
-Prepared prepared(const Tensor& x, at::ScalarType sum_type) {
-  const int64_t columns = x.size(-1), rows = columns > 0 ? x.numel() / columns : 0;
-  Prepared result{.sum = at::empty({columns}, x.options().dtype(sum_type)),
-                  .partials = at::empty({column_sum_parts(rows, columns), columns},
-                                        x.options().dtype(at::kFloat)),
-                  .arguments = {}};
-  result.arguments = {.element = element_of(x.scalar_type()),
+/// Of contiguous matrices of one shape and type.
+Prepared prepared(at::TensorList matrices, at::ScalarType sum_type) {
+  const Tensor& first = matrices[0];
+  const int64_t columns = first.size(-1), rows = columns > 0 ? first.numel() / columns : 0;
+  const auto count = static_cast<int64_t>(matrices.size());
+  Prepared result{.partials = at::empty({column_sum_parts(rows, columns), count, columns},
+                                        first.options().dtype(at::kFloat))};
+  result.arguments = {.element = element_of(first.scalar_type()),
                       .rows = rows,
                       .columns = columns,
-                      .x = x.const_data_ptr(),
+                      .matrices = static_cast<int>(count),
                       .partials = result.partials.mutable_data_ptr<float>(),
-                      .sum_element = element_of(sum_type),
-                      .sum = result.sum.mutable_data_ptr()};
+                      .sum_element = element_of(sum_type)};
+  for (size_t m = 0; m < matrices.size(); ++m) {
+    result.sums.push_back(at::empty({columns}, first.options().dtype(sum_type)));
+    result.arguments.x[m] = matrices[m].const_data_ptr();
+    result.arguments.sum[m] = result.sums[m].mutable_data_ptr();
+  }
   return result;
 }
 
@@ -44,12 +50,18 @@ bool has_column_sum_kernel(const Tensor& x, at::ScalarType sum_type) {
   return x.is_cuda() && x.dim() > 0 && is_element(x.scalar_type()) && is_element(sum_type);
 }
 
-Tensor column_sum(const Tensor& any, at::ScalarType sum_type) {
-  const c10::cuda::CUDAGuard device(any.device());
-  const Tensor x = any.contiguous();
-  const Prepared work = prepared(x, sum_type);
+std::vector<Tensor> column_sums(at::TensorList any, at::ScalarType sum_type) {
+  TORCH_INTERNAL_ASSERT(!any.empty() && any.size() <= kMostSums);
+  const c10::cuda::CUDAGuard device(any[0].device());
+  std::vector<Tensor> matrices;
+  for (const Tensor& one : any) matrices.push_back(one.contiguous());
+  const Prepared work = prepared(matrices, sum_type);
   C10_CUDA_CHECK(column_sum(work.arguments, c10::cuda::getCurrentCUDAStream()));
-  return work.sum;
+  return work.sums;
+}
+
+Tensor column_sum(const Tensor& x, at::ScalarType sum_type) {
+  return column_sums({x}, sum_type)[0];
 }
 
 Summed dropout_multiply_and_sum(const Tensor& any, const DropoutSite& site, const Tensor& seed,
@@ -57,7 +69,7 @@ Summed dropout_multiply_and_sum(const Tensor& any, const DropoutSite& site, cons
   const c10::cuda::CUDAGuard device(any.device());
   const Tensor x = any.contiguous();
   const Tensor out = at::empty_like(x);
-  Prepared work = prepared(x, sum_type);
+  Prepared work = prepared({x}, sum_type);
   work.arguments.out = out.mutable_data_ptr();
   if (!sums_in_passing(work.arguments)) {
     const Tensor product = dropout_multiply(x, site, seed);
@@ -68,7 +80,7 @@ Summed dropout_multiply_and_sum(const Tensor& any, const DropoutSite& site, cons
       .site = static_cast<uint32_t>(site.site),
       .probability = site.probability};
   C10_CUDA_CHECK(column_sum_of_multiply(stream, work.arguments, c10::cuda::getCurrentCUDAStream()));
-  return {out, work.sum};
+  return {out, work.sums[0]};
 }
 
 Summed dropout_relu_gradient_and_sum(const Tensor& any_out, const Tensor& any, double probability,
@@ -76,7 +88,7 @@ Summed dropout_relu_gradient_and_sum(const Tensor& any_out, const Tensor& any, d
   const c10::cuda::CUDAGuard device(any.device());
   const Tensor grad = any.contiguous(), out = any_out.contiguous();
   const Tensor result = at::empty_like(grad);
-  Prepared work = prepared(grad, sum_type);
+  Prepared work = prepared({grad}, sum_type);
   work.arguments.other = out.const_data_ptr();
   work.arguments.out = result.mutable_data_ptr();
   if (!sums_in_passing(work.arguments)) {
@@ -85,7 +97,7 @@ Summed dropout_relu_gradient_and_sum(const Tensor& any_out, const Tensor& any, d
   }
   C10_CUDA_CHECK(
       column_sum_of_relu_gradient(probability, work.arguments, c10::cuda::getCurrentCUDAStream()));
-  return {result, work.sum};
+  return {result, work.sums[0]};
 }
 
 }  // namespace fmmformer::cuda

@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "fmmformer/nn/dropout.h"
 
 namespace fmmformer::cuda {
@@ -13,6 +15,8 @@ bool has_column_sum_kernel(const at::Tensor& x, at::ScalarType sum_type);
 
 /// x [..., columns] -> [columns], in a fixed order.
 at::Tensor column_sum(const at::Tensor& x, at::ScalarType sum_type);
+/// Of one to three matrices of one shape and type.
+std::vector<at::Tensor> column_sums(at::TensorList matrices, at::ScalarType sum_type);
 
 /// A matrix like the gradient it is made from, and the sum of its columns.
 struct Summed {

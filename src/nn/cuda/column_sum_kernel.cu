@@ -7,7 +7,6 @@
 
 #include "nn/cuda/dropout_draw.cuh"
 #include "nn/cuda/element.cuh"
-#include "nn/cuda/partial_sums.h"
 
 namespace fmmformer::cuda {
 namespace {
@@ -50,6 +49,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * lanes + lane) * kGroup;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * rows_of_block;
   const int64_t end = min(begin + rows_of_block, arguments.rows);
+  const T* matrix = static_cast<const T*>(arguments.x[blockIdx.z]);
   const uint64_t seed = kJob == Job::kMultiply ? seed_of(draw) : 0;
   float sum[kGroup] = {};
   for (int64_t first = begin + place; first < end; first += int64_t{kBatch} * places) {
@@ -57,8 +57,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const int64_t row = first + int64_t{b} * places, width = row < end ? columns : 0;
-      x[b] = load_columns<T, kWhole>(static_cast<const T*>(arguments.x) + row * columns, column,
-                                     width);
+      x[b] = load_columns<T, kWhole>(matrix + row * columns, column, width);
       if constexpr (kJob == Job::kReluGradient) {
         other[b] = load_columns<T, kWhole>(static_cast<const T*>(arguments.other) + row * columns,
                                            column, width);
@@ -98,7 +97,8 @@ __global__ void __launch_bounds__(kThreads)
   if (static_cast<int>(threadIdx.x) < width && own < columns) {
     float total = 0;
     for (int p = 0; p < places; ++p) total += shared[p * width + threadIdx.x];
-    arguments.partials[static_cast<int64_t>(blockIdx.x) * columns + own] = total;
+    const int64_t row = static_cast<int64_t>(blockIdx.x) * gridDim.z + blockIdx.z;
+    arguments.partials[row * columns + own] = total;
   }
 }
 
@@ -106,7 +106,8 @@ template <Job kJob>
 cudaError_t run(const Draw& draw, const ColumnSum& arguments, bool whole, cudaStream_t on) {
   const Cut cut = cut_of(arguments.rows, arguments.columns);
   if (cut.parts > 0 && arguments.columns > 0) {
-    const dim3 blocks(static_cast<unsigned>(cut.parts), static_cast<unsigned>(cut.tiles));
+    const dim3 blocks(static_cast<unsigned>(cut.parts), static_cast<unsigned>(cut.tiles),
+                      static_cast<unsigned>(arguments.matrices));
     with_element(arguments.element, [&](auto element) {
       using T = decltype(element);
       if constexpr (kJob == Job::kPlain) {
@@ -121,13 +122,13 @@ cudaError_t run(const Draw& draw, const ColumnSum& arguments, bool whole, cudaSt
     });
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   }
-  return add_partials({.partials = arguments.partials,
-                       .parts = cut.parts,
-                       .sums = 1,
-                       .width = arguments.columns,
-                       .element = arguments.sum_element,
-                       .out = {arguments.sum}},
-                      on);
+  PartialSums parts{.partials = arguments.partials,
+                    .parts = cut.parts,
+                    .sums = arguments.matrices,
+                    .width = arguments.columns,
+                    .element = arguments.sum_element};
+  std::copy_n(arguments.sum, kMostSums, parts.out);
+  return add_partials(parts, on);
 }
 
 }  // namespace
@@ -135,7 +136,8 @@ cudaError_t run(const Draw& draw, const ColumnSum& arguments, bool whole, cudaSt
 int64_t column_sum_parts(int64_t rows, int64_t columns) { return cut_of(rows, columns).parts; }
 
 bool sums_in_passing(const ColumnSum& arguments) {
-  return arguments.columns % kGroup == 0 && is_aligned(arguments.x) &&
+  const auto aligned = [](const void* x) { return is_aligned(x); };
+  return arguments.columns % kGroup == 0 && std::ranges::all_of(arguments.x, aligned) &&
          is_aligned(arguments.other) && is_aligned(arguments.out);
 }
 

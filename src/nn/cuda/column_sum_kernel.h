@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum over the rows of a matrix: what a bias gets from backward. Alone, or in passing while a
-// sweep of dropout's backward makes that matrix. No torch here.
+// The sum over the rows of a matrix: what a bias gets from backward. Alone, of up to three at once,
+// or in passing while a sweep of dropout's backward makes that matrix. No torch here.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,6 +9,7 @@
 
 #include "nn/cuda/dropout_kernel.h"
 #include "nn/cuda/element.h"
+#include "nn/cuda/partial_sums.h"
 
 namespace fmmformer::cuda {
 
@@ -16,17 +17,18 @@ struct ColumnSum {
   Element element = Element::kFloat;  // of the matrices, all contiguous [rows, columns]
   int64_t rows = 0;
   int64_t columns = 0;
-  const void* x = nullptr;
+  int matrices = 1;  // more than one: column_sum() alone
+  const void* x[kMostSums] = {};
   const void* other = nullptr;  // what relu gave, in column_sum_of_relu_gradient()
   void* out = nullptr;          // the matrix that is summed, where it is made in passing
-  float* partials = nullptr;    // [column_sum_parts(rows, columns), columns] to work in
+  float* partials = nullptr;    // [column_sum_parts(rows, columns), matrices, columns] to work in
   Element sum_element = Element::kFloat;
-  void* sum = nullptr;  // [columns]
+  void* sum[kMostSums] = {};  // [columns] each
 };
 
 int64_t column_sum_parts(int64_t rows, int64_t columns);
 
-/// Of x.
+/// Of every x.
 cudaError_t column_sum(const ColumnSum& arguments, cudaStream_t on);
 
 /// Whether the two below take these: columns in groups of eight, and aligned memory.

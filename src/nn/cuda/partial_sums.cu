@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kSide* kSide)
   const int64_t column = first + threadIdx.x;
   float sum = 0;
   if (column < columns) {
-#pragma unroll 4
+#pragma unroll 16  // loads under way at a time: there is nothing else to wait with
     for (int64_t part = threadIdx.y; part < arguments.parts; part += kSide) {
       sum += arguments.partials[part * columns + column];
     }
@@ -31,9 +31,8 @@ __global__ void __launch_bounds__(kSide* kSide)
   }
   const int64_t own = first + threadIdx.y;
   if (threadIdx.x == 0 && own < columns) {
-    const bool is_first = own < arguments.width;
-    store_element(is_first ? arguments.out[0] : arguments.out[1], arguments.element,
-                  is_first ? own : own - arguments.width, sum);
+    const int which = own < arguments.width ? 0 : own < 2 * arguments.width ? 1 : 2;
+    store_element(arguments.out[which], arguments.element, own - which * arguments.width, sum);
   }
 }
 

@@ -12,7 +12,7 @@
 
 namespace fmmformer::cuda {
 
-constexpr int kMostSums = 2;
+constexpr int kMostSums = 3;
 
 struct PartialSums {
   const float* partials = nullptr;  // [parts, sums, width]

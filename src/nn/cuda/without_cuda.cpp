@@ -39,6 +39,9 @@ bool has_column_sum_kernel(const Tensor&, at::ScalarType) { return false; }
 Tensor column_sum(const Tensor&, at::ScalarType) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
+std::vector<Tensor> column_sums(at::TensorList, at::ScalarType) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
 Summed dropout_multiply_and_sum(const Tensor&, const DropoutSite&, const Tensor&, at::ScalarType) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
