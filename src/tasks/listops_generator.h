@@ -45,8 +45,8 @@ struct ListOpsExample {
 /// drawn until one has min_length < tokens < max_length (at the defaults every twelfth has).
 ///
 /// The published generator also drops trees that it has drawn before, which a function of the
-/// index cannot. It does not matter: a tree of more than 500 tokens has over 250 digits, so two
-/// equal ones among 100,000 are less likely than one in 10^200.
+/// index cannot. It does not matter: a tree of more than 500 tokens has at least 167 digits, so two
+/// equal ones among 100,000 are less likely than one in 10^150.
 /// Throws std::invalid_argument when the options admit no tree, or none is found in a million.
 ListOpsExample make_listops_example(const ListOpsOptions& options, uint64_t seed, int64_t index);
 ListOpsExample make_listops_example(const ListOpsOptions& options, Dice& dice);

@@ -114,6 +114,17 @@ TEST(PathfinderGenerator, TheContoursBeginSevenPixelsApartNearTheCentre) {
   }
 }
 
+TEST(PathfinderGenerator, TheFirstContourAndDistractorsBeginUpAndLeftAsPublished) {
+  for (const Scene& scene : some_scenes()) {
+    std::vector<Contour> searched = scene.distractors;
+    searched.push_back(scene.targets[0]);
+    for (const Contour& contour : searched) {
+      EXPECT_LT(contour.front().reach.y, 0);
+      EXPECT_LT(contour.front().reach.x, 0);
+    }
+  }
+}
+
 TEST(PathfinderGenerator, AContourGoesOnFromPaddleToPaddle) {
   for (const Scene& scene : some_scenes()) {
     for (const Contour& target : scene.targets) {

@@ -36,7 +36,8 @@ const Stamp& stamp_of(const Paddle& paddle);
 /// Offsets that decide whether a contour can begin at a pixel with a paddle of this reach: none may
 /// lead to an occupied pixel. They should be the stamp's full guard. The published generator moves
 /// it down and right by a pixel and cuts it off there; and where it then leads from some pixel of
-/// the picture only outside, no contour begins with this reach at all, for which this is empty.
+/// the picture only outside, its search gives up, for which this is empty. That leaves 30 of 360
+/// degrees, up and left. (The second target begins without a search, in any direction.)
 const std::vector<Point>& seed_footprint(Point reach);
 
 }  // namespace fmmformer::tasks::pathfinder

@@ -43,7 +43,7 @@ bool extend(Growing& contour, Occupancy& occupancy, Dice& dice) {
   }
   if (sum < kLeastRoom) return false;
   for (int i = 0; i < kPaddleTries; ++i) {
-    const double drawn = dice.uniform() * sum;
+    const double drawn = dice.uniform() * sum;  // less than the last of the running sums
     const auto step =
         std::upper_bound(reached.begin(), reached.begin() + std::ssize(weights), drawn) -
         reached.begin();
