@@ -5,6 +5,7 @@
 // never waits for the GPU, so that a CUDA graph can hold it. How the work is cut depends on the
 // shape alone: the sums are the same bits on every run.
 #include <ATen/ATen.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -86,8 +87,13 @@ class Call {
         element_(cuda::element_of("fmm_attention", inputs.q.scalar_type())),
         precise_(needs_precision(problem, element_)),
         limits_(cuda::pass_limits(
-            precise_, static_cast<int>(problem.head_dim), static_cast<int>(problem.value_dim),
-            static_cast<int>(problem.feature_maps()), problem.options.window.has_value())),
+            {.precise = precise_,
+             .head_dim = static_cast<int>(problem.head_dim),
+             .value_dim = static_cast<int>(problem.value_dim),
+             .maps = static_cast<int>(problem.feature_maps()),
+             .near = problem.options.window.has_value(),
+             .shared_bytes = static_cast<int>(
+                 at::cuda::getCurrentDeviceProperties()->sharedMemPerBlockOptin)})),
         floats_(inputs.q.options().dtype(at::kFloat)) {
     if (inputs.token_mask) mask_ = inputs.token_mask->contiguous();
     cut();

@@ -127,10 +127,11 @@ __global__ void reduce_kernel(const float* sums, int64_t batch, int64_t heads, i
 
 }  // namespace
 
-PassLimits pass_limits(bool precise, int head_dim, int value_dim, int maps, bool near) {
-  return with_launcher(precise, head_dim, value_dim, [&](auto, auto shape) {
-    return PassLimits{shape.kValueDim, shape.kMaps, shape.kChunk,
-                      shape.blocks(head_dim, min(maps, shape.kMaps), near)};
+PassLimits pass_limits(const PassQuestion& call) {
+  return with_launcher(call.precise, call.head_dim, call.value_dim, [&](auto, auto shape) {
+    const int maps = shape.maps(call.shared_bytes);
+    return PassLimits{shape.kValueDim, maps, shape.kChunk,
+                      shape.blocks(call.head_dim, min(call.maps, maps), call.near)};
   });
 }
 

@@ -120,8 +120,13 @@ struct PassLimits {
   int chunk = 0;      // tokens
   int blocks = 0;     // that fill a GPU; sequences are cut into segments until there are so many
 };
-/// `maps`, `near`: of the operator.
-PassLimits pass_limits(bool precise, int head_dim, int value_dim, int maps, bool near);
+struct PassQuestion {
+  bool precise;
+  int head_dim, value_dim, maps;  // of the operator
+  bool near;
+  int shared_bytes;  // that a thread block of this GPU may have
+};
+PassLimits pass_limits(const PassQuestion& call);
 
 /// Sums over each segment of (feature row) x (value row): of keys and values; or, `of_queries`, of
 /// scaled queries and grad_out, after the query sweep.

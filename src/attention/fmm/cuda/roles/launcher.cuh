@@ -18,7 +18,13 @@ struct Launcher {
 /// What a pass carries, as PassShape says it of the other kernels.
 template <int kDim>
 struct PassShape {
-  static constexpr int kValueDim = kDim, kChunk = 16, kMaps = kDim <= 64 ? kMapsAtOnce : 2;
+  static constexpr int kValueDim = kDim, kChunk = 16;
+
+  /// Feature maps of a pass; the results of two wide ones need more shared memory than GPUs before
+  /// sm_90 have.
+  static constexpr int maps(int shared_bytes) {
+    return kDim <= 64 ? kMapsAtOnce : shared_bytes >= 200 * 1024 ? 2 : 1;
+  }
 
   /// Blocks that fill a GPU at once, by the warps that registers leave room for and, wide heads,
   /// by shared memory.
