@@ -106,6 +106,9 @@ class Download {
         record_checksum(path_, result_.sha256);
         return result_;
       }
+      if (address != file_.addresses.back()) {
+        listener_.notice(address + ": " + problems_.back().second + "; trying another address");
+      }
     }
     throw std::runtime_error(failure_text(part.size()));
   }
@@ -152,10 +155,7 @@ class Download {
       if (next == Next::kDone) return true;
       const bool last = next == Next::kOtherAddress;
       fruitless = part.size() - before >= kWorthwhile ? 1 : fruitless + 1;
-      if (last || fruitless >= options_.tries) {
-        listener_.notice(address + ": " + problems_.back().second);
-        return false;
-      }
+      if (last || fruitless >= options_.tries) return false;
       const auto pause = options_.pause * (1 << std::min(fruitless - 1, 6));
       listener_.notice(address + ": " + problems_.back().second + "; trying again");
       std::this_thread::sleep_for(pause);

@@ -26,6 +26,7 @@ DataSource listops() {
       .what = "nested operations on digits, 96,000 / 2,000 / 2,000 (LRA release)",
       .archive = lra_release(),
       .selection = {"listops-1000", {"basic_train.tsv", "basic_val.tsv", "basic_test.tsv"}},
+      .import_folder = "listops-1000",
       .licence = "none of its own; its generator (google-research/long-range-arena) is Apache-2.0",
       .citation = std::string(kLraCitation) + "; Nangia and Bowman, NAACL-SRW 2018",
       .about_bytes = kLraBytes};
@@ -39,6 +40,7 @@ DataSource retrieval() {
       .selection = {"tsv_data",
                     {"new_aan_pairs.train.tsv", "new_aan_pairs.eval.tsv",
                      "new_aan_pairs.test.tsv"}},
+      .import_folder = "tsv_data",
       .licence = "none stated for the papers' texts; ask the ACL Anthology Network",
       .citation = std::string(kLraCitation) + "; Radev et al., LRE 2013",
       .about_bytes = kLraBytes};
@@ -50,7 +52,7 @@ DataSource pathfinder() {
           .archive = lra_release(),
           .selection = {"pathfinder32",
                         {"curv_contour_length_14/imgs/", "curv_contour_length_14/metadata/"}},
-          .import_folder = "curv_contour_length_14",
+          .import_folder = "pathfinder32/curv_contour_length_14",
           .licence = "none of its own; its generator (drewlinsley/pathfinder) is MIT",
           .citation = std::string(kLraCitation) + "; Linsley et al., NeurIPS 2018",
           .about_bytes = kLraBytes};
@@ -68,6 +70,7 @@ DataSource text() {
                   .size = 84'125'825,
                   .sha256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"},
       .selection = {"aclImdb", {"train/pos/", "train/neg/", "test/pos/", "test/neg/"}},
+      .import_folder = "aclImdb",
       .licence = "none stated; its authors ask to be cited",
       .citation = "Maas et al., Learning Word Vectors for Sentiment Analysis, ACL 2011"};
 }
@@ -86,6 +89,7 @@ DataSource image() {
           .selection = {"cifar-10-batches-bin",
                         {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                          "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}},
+          .import_folder = "cifar-10-batches-bin",
           .licence = "none stated; its author asks to be cited",
           .citation = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"};
 }
