@@ -225,7 +225,9 @@ class Download {
 
   std::string failure_text(int64_t kept) const {
     std::string text = "no address gave " + file_.name + ":";
-    for (const auto& [address, what] : problems_) text += "\n  " + address + ": " + what;
+    for (const auto& [address, what] : problems_) {
+      text.append("\n  ").append(address).append(": ").append(what);
+    }
     if (kept > 0) {
       text += "\nWhat came so far (" + byte_text(kept) + ") is kept in '" + part_path_.string() +
               "'; the same command goes on from there.";

@@ -58,7 +58,7 @@ struct TarReader::Header {
     return std::ranges::all_of(bytes, [](char byte) { return byte == 0; });
   }
   bool checksum_is_right() const {
-    int64_t sum = 8 * ' ';  // the checksum's own field counts as blanks
+    int64_t sum = int64_t{8} * ' ';  // the checksum's own field counts as blanks
     for (size_t i = 0; i < bytes.size(); ++i) {
       if (i < 148 || i >= 156) sum += static_cast<unsigned char>(bytes[i]);
     }

@@ -6,8 +6,7 @@
 namespace fmmformer::tasks::fetch {
 namespace {
 
-constexpr size_t kEndSize = 22, kEntrySize = 46, kLocalSize = 30;
-constexpr size_t kLongestComment = 65535;
+constexpr size_t kEndSize = 22, kEntrySize = 46, kLocalSize = 30, kLongestComment = 65535;
 constexpr unsigned kStored = 0, kDeflated = 8;
 constexpr unsigned kEncrypted = 1;          // a flag
 constexpr uint32_t kIn64Bits = 0xffffffff;  // a field that a zip64 archive keeps elsewhere
@@ -89,12 +88,12 @@ void ZipReader::open(const Entry& entry) {
   const std::string local = bytes_at(entry.offset, kLocalSize);
   const size_t name_size = number_at(local, 26, 2);
   // No checksum covers the name; but it is there twice.
+  const int64_t name_offset = entry.offset + static_cast<int64_t>(kLocalSize);
   if (!local.starts_with("PK\3\4") || name_size != name.size() ||
-      bytes_at(entry.offset + kLocalSize, name_size) != name) {
+      bytes_at(name_offset, name_size) != name) {
     damaged("the header of '" + name + "' is damaged");
   }
-  const auto begin =
-      static_cast<int64_t>(entry.offset + kLocalSize + name_size + number_at(local, 28, 2));
+  const int64_t begin = name_offset + number_at(local, 26, 2) + number_at(local, 28, 2);
   if (begin + entry.packed > file_size_) damaged("it ends too early");
   file_.seekg(begin);
   position_ = begin;
