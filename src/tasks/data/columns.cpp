@@ -73,8 +73,10 @@ std::vector<std::string_view> TableReader::columns_and_rest(size_t count) const 
 }
 
 void TableReader::wrong_count(size_t wanted) const {
-  fail("has " + std::to_string(column_count()) + " columns, wanted are " + std::to_string(wanted) +
-       ": " + form_ + "; came: " + quoted(line_) + "; mend the line, or get the file again");
+  const size_t came = column_count();
+  fail("has " + std::to_string(came) + (came == 1 ? " column" : " columns") + ", wanted are " +
+       std::to_string(wanted) + ": " + form_ + "; came: " + quoted(line_) +
+       "; mend the line, or get the file again");
 }
 
 uint16_t TableReader::label(std::string_view column, size_t classes) const {
