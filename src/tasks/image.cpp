@@ -55,7 +55,9 @@ constinit const DataSet kImageData = {
     .read = read_image};
 
 uint8_t grey_of(uint8_t red, uint8_t green, uint8_t blue) {
-  const float sum = 0.2989F * red + 0.5870F * green + 0.1140F * blue;
+  const auto r = static_cast<float>(red), g = static_cast<float>(green),
+             b = static_cast<float>(blue);
+  const float sum = 0.2989F * r + 0.5870F * g + 0.1140F * b;
   return static_cast<uint8_t>(sum / 255.0F * 255.5F);
 }
 

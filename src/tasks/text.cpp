@@ -10,7 +10,7 @@ namespace {
 constexpr std::array<std::string_view, 2> kLabels = {"negative", "positive"};
 
 std::string review_of(const std::filesystem::path& file) {
-  const std::string text(stripped(read_whole(file)));
+  std::string text(stripped(read_whole(file)));
   const auto fail = [&](const std::string& what) {
     throw DataError("'" + file.string() + "': " + what);
   };
@@ -24,13 +24,13 @@ std::string review_of(const std::filesystem::path& file) {
 
 void read_folder(const std::filesystem::path& folder, CacheWriter& out) {
   constexpr std::array<std::string_view, kLabels.size()> kFolders = {"neg", "pos"};
-  for (uint16_t label = 0; label < kFolders.size(); ++label) {
+  for (size_t label = 0; label < kFolders.size(); ++label) {
     const auto files = files_in(folder / kFolders[label], ".txt");
     if (files.empty()) {
       throw DataError("'" + (folder / kFolders[label]).string() +
                       "' has no .txt files; wanted is a folder with neg/*.txt and pos/*.txt");
     }
-    for (const auto& file : files) out.add(review_of(file), label);
+    for (const auto& file : files) out.add(review_of(file), static_cast<uint16_t>(label));
   }
 }
 

@@ -39,6 +39,7 @@ std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder,
   }
   std::ranges::sort(names);
   std::vector<std::filesystem::path> files;
+  files.reserve(names.size());
   for (const auto& [number, name] : names) files.push_back(folder / name);
   return files;
 }

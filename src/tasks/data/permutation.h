@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <utility>
 
 #include "fmmformer/core/random.h"
 
@@ -15,8 +16,8 @@ class Permutation {
   constexpr Permutation(uint64_t count, uint64_t key)
       : count_(count),
         key_(key),
-        low_bits_(count < 2 ? 0 : (std::bit_width(count - 1) + 1) / 2),
-        high_bits_(count < 2 ? 0 : std::bit_width(count - 1) / 2) {}
+        low_bits_((bits_for(count) + 1) / 2),
+        high_bits_(bits_for(count) / 2) {}
 
   constexpr uint64_t operator()(uint64_t index) const {
     if (count_ < 2) return index;
@@ -43,6 +44,10 @@ class Permutation {
     return x;
   }
 
+  /// Of the numbers below count.
+  static constexpr int bits_for(uint64_t count) {
+    return count < 2 ? 0 : static_cast<int>(std::bit_width(count - 1));
+  }
   static constexpr uint64_t mask(int bits) { return (uint64_t{1} << bits) - 1; }
 
   uint64_t count_, key_;
