@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 DEBIAN_PACKAGES=(g++ make git ccache clang-format libhwy-dev libcli11-dev nlohmann-json3-dev
-                 libtomlplusplus-dev libjs-chart.js libcurl4-openssl-dev libssl-dev zlib1g-dev
+                 libtomlplusplus-dev libjs-chart.js libcurl4-openssl-dev libssl-dev liblzma-dev libpng-dev zlib1g-dev
                  libgtest-dev libgmock-dev python3 python3-venv python3-dev "$@")
 
 missing_debian_packages() {

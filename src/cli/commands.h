@@ -12,6 +12,7 @@ int run_predict(const CommandLine& line);
 int run_report(const CommandLine& line);
 int run_presets(const CommandLine& line);
 int run_config(const CommandLine& line);
+int run_data(const CommandLine& line);
 int run_demo(const CommandLine& line);
 int run_verify(const CommandLine& line);
 int run_bench(const CommandLine& line);

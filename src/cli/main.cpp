@@ -15,6 +15,7 @@ constexpr Command kCommands[] = {
     {"report", run_report, "render runs as one HTML page"},
     {"presets", run_presets, "list the experiments that ship, and what they reproduce"},
     {"config", run_config, "print a config as the trainer would use it"},
+    {"data", run_data, "import, check and look at the data of the tasks"},
     {"demo", run_demo, "three small models, a scaling plot, a report: a few minutes"},
     {"verify", run_verify, "hold every kernel on this machine against the double reference"},
     {"bench", run_bench, "time attention against its peers"},

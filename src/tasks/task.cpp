@@ -4,6 +4,11 @@
 #include <stdexcept>
 
 #include "tasks/copy.h"
+#include "tasks/image.h"
+#include "tasks/listops.h"
+#include "tasks/pathfinder.h"
+#include "tasks/retrieval.h"
+#include "tasks/text.h"
 
 namespace fmmformer::tasks {
 
@@ -11,6 +16,16 @@ std::unique_ptr<Task> make_task(const TaskConfig& config, uint64_t seed) {
   switch (config.name) {
     case TaskName::kCopy:
       return std::make_unique<CopyTask>(config.copy, seed);
+    case TaskName::kListops:
+      return std::make_unique<ListopsTask>(config.listops, seed);
+    case TaskName::kText:
+      return std::make_unique<TextTask>(config.text, seed);
+    case TaskName::kRetrieval:
+      return std::make_unique<RetrievalTask>(config.retrieval, seed);
+    case TaskName::kImage:
+      return std::make_unique<ImageTask>(config.image, seed);
+    case TaskName::kPathfinder:
+      return std::make_unique<PathfinderTask>(config.pathfinder, seed);
   }
   throw std::logic_error("make_task: a task without a case here");
 }

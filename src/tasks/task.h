@@ -3,25 +3,28 @@
 // that neither order, nor resuming, nor the number of data threads can change what a model sees.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "fmmformer/core/batch.h"
 #include "tasks/config.h"
+#include "tasks/split.h"
 
 namespace fmmformer::tasks {
 
-enum class Split { kTrain, kValid, kTest };
+/// How a data set's examples follow each other. Tasks that generate theirs have no order.
+enum class Order {
+  kStored,    // once, as they lie in the file; what is missing in the last batch does not count
+  kShuffled,  // without end, every pass over the split in another order: for training
+};
 
 /// Which batch: number `index` of the `round`-th pass over a split for evaluation. Tasks that
 /// generate their examples draw fresh ones every round; data sets give the same ones again.
 struct BatchRequest {
   Split split = Split::kTrain;
+  Order order = Order::kStored;
   int64_t round = 0;
   int64_t index = 0;
   int64_t size = 1;
@@ -34,7 +37,8 @@ class Task {
   /// Safe to call from several threads at once.
   virtual Batch batch(const BatchRequest& request) const = 0;
 
-  /// Examples of one pass over a split; 0: as many as one asks for.
+  /// Examples of one pass over a split; 0: as many as one asks for. A data set opens its file here
+  /// at the latest.
   virtual int64_t examples(Split split) const = 0;
 
   virtual int64_t vocabulary() const = 0;  // tokens are 0 .. vocabulary - 1
@@ -46,20 +50,8 @@ class Task {
   virtual std::string token_text(int64_t token) const { return std::to_string(token); }
 };
 
-/// The task that a config names. Throws ConfigError or std::invalid_argument for one that does not
-/// make sense.
+/// The task that a config names. Opens no files: a config can be looked at without its data. Throws
+/// ConfigError or std::invalid_argument for one that does not make sense.
 std::unique_ptr<Task> make_task(const TaskConfig& config, uint64_t seed);
 
 }  // namespace fmmformer::tasks
-
-template <>
-struct fmmformer::EnumTable<fmmformer::tasks::Split> {
-  static constexpr std::string_view kKind = "split";
-  static std::span<const EnumName<tasks::Split>> entries() {
-    static constexpr std::array<EnumName<tasks::Split>, 3> kEntries = {
-        {{tasks::Split::kTrain, "train"},
-         {tasks::Split::kValid, "valid"},
-         {tasks::Split::kTest, "test"}}};
-    return kEntries;
-  }
-};

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "fmmformer/core/atomic_file.h"
-#include "train/crc32c.h"
+#include "fmmformer/core/crc32c.h"
 #include "train/file_system.h"
 
 namespace fmmformer::train {

@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <string>
 
-#include "train/crc32c.h"
+#include "fmmformer/core/crc32c.h"
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 

@@ -26,6 +26,10 @@ TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
   if (device_.is_cuda()) set_gpu_arithmetic(experiment_.train.tf32);
   const auto seed = static_cast<uint64_t>(experiment_.train.seed);
   task_ = tasks::make_task(experiment_.task, derive_seed(seed, "task"));
+  // Data that is missing stops a run here rather than at its first evaluation, or at its end.
+  for (const tasks::Split split : tasks::kSplits) {
+    if (split != tasks::Split::kTest || experiment_.train.test) task_->examples(split);
+  }
   model_ = make_model(experiment_.model, derive_seed(seed, "model"));
   if (!options.init_from.empty()) {
     if (const std::string note = load_weights(options.init_from, *model_); !note.empty())
@@ -99,6 +103,7 @@ StepBatches TrainingSession::batches_of(int64_t step) const {
   StepBatches parts;
   for (int64_t part = 0; part < train.accumulate; ++part) {
     parts.push_back(task_->batch({.split = tasks::Split::kTrain,
+                                  .order = tasks::Order::kShuffled,
                                   .index = step * train.accumulate + part,
                                   .size = train.batch_size / train.accumulate}));
   }

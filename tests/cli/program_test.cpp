@@ -23,7 +23,7 @@ TEST_F(Program, SaysItsVersionCommitTorchAndInstructionSet) {
 
 TEST_F(Program, HelpHasAnExampleEverywhere) {
   for (const auto* command : {"", "verify", "bench", "bench attention", "bench scaling", "train",
-                              "eval", "predict", "report", "presets", "config", "demo"}) {
+                              "eval", "predict", "report", "presets", "config", "data", "demo"}) {
     const Outcome outcome = run_program(std::string(command) + " --help");
     EXPECT_EQ(outcome.exit_code, 0) << command;
     EXPECT_THAT(outcome.text, HasSubstr("Example")) << command;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/temporary_folder.h"
-#include "train/crc32c.h"
+#include "fmmformer/core/crc32c.h"
 
 namespace fmmformer::train {
 namespace {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/crc32c.h"
+#include "fmmformer/core/crc32c.h"
 
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <stdexcept>
+#include <system_error>
 #include <vector>
-
-#include "train/file_system.h"
 
 static_assert(std::endian::native == std::endian::little, "eight bytes are read as one number");
 
-namespace fmmformer::train {
+namespace fmmformer {
 namespace {
 
 // Table k answers for a byte that k further bytes follow: eight bytes are done at once, about five
@@ -39,6 +39,11 @@ constexpr Tables make_tables() {
 
 constexpr Tables kTables = make_tables();
 
+[[noreturn]] void cannot_read(const std::filesystem::path& path, int error) {
+  throw std::runtime_error("cannot read '" + path.string() +
+                           "': " + std::generic_category().message(error));
+}
+
 }  // namespace
 
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before) {
@@ -63,15 +68,15 @@ uint32_t crc32c(std::string_view text, uint32_t before) {
 
 uint32_t crc32c_of_file(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) fail_with_errno("read", path, errno);
+  if (!stream) cannot_read(path, errno);
   std::vector<char> buffer(1 << 20);
   uint32_t crc = 0;
   while (stream) {
     stream.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
     crc = crc32c(std::string_view(buffer.data(), static_cast<size_t>(stream.gcount())), crc);
   }
-  if (stream.bad()) fail_with_errno("read", path, EIO);
+  if (stream.bad()) cannot_read(path, EIO);
   return crc;
 }
 
-}  // namespace fmmformer::train
+}  // namespace fmmformer

@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-namespace fmmformer::train {
+namespace fmmformer {
 
 /// CRC-32C (Castagnoli) of the bytes; `before` is that of what came before them.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
@@ -20,4 +20,4 @@ uint32_t crc32c_of_file(const std::filesystem::path& path);
 /// checksums stays useful.
 constexpr uint32_t masked_crc(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U; }
 
-}  // namespace fmmformer::train
+}  // namespace fmmformer

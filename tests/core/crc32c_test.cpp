@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/crc32c.h"
+#include "fmmformer/core/crc32c.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "core/temporary_folder.h"
 
-namespace fmmformer::train {
+namespace fmmformer {
 namespace {
 
 TEST(Crc32c, HasThePublishedValues) {
@@ -36,4 +36,4 @@ TEST(Crc32c, OfAFileIsThatOfItsBytes) {
 }
 
 }  // namespace
-}  // namespace fmmformer::train
+}  // namespace fmmformer

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tasks/listops.h"
+
+#include <algorithm>
+
+#include "tasks/data/columns.h"
+
+namespace fmmformer::tasks {
+namespace {
+
+constexpr std::array<std::string_view, 10> kLabels = {"0", "1", "2", "3", "4",
+                                                      "5", "6", "7", "8", "9"};
+constexpr char kFirstOperator = 11, kClose = 15;
+
+char token_of(std::string_view word) {
+  const auto* found = std::find(kListopsWords.begin() + 1, kListopsWords.end(), word);
+  if (found == kListopsWords.end()) {
+    throw DataError("'" + std::string(word.substr(0, 20)) +
+                    "' is no word of ListOps; allowed: 0..9, [MIN, [MAX, [MED, [SM, ] and round "
+                    "brackets; mend the line, or get the file again");
+  }
+  return static_cast<char>(found - kListopsWords.begin());
+}
+
+void read_listops(const Source& source, CacheWriter& out) {
+  TableReader table(source.path, "Source TAB Target");
+  for (bool first = true; table.next(); first = false) {
+    const auto columns = table.columns(2);
+    if (first && columns[0] == "Source") continue;
+    try {
+      out.add(listops_tokens(columns[0]), table.label(columns[1], kLabels.size()));
+    } catch (const DataError& error) {
+      table.fail(error.what());
+    }
+  }
+}
+
+}  // namespace
+
+constinit const DataSet kListopsData = {.task = TaskName::kListops,
+                                        .about = "value of a nested list of operations",
+                                        .sources = "LRA's basic_{train,val,test}.tsv",
+                                        .labels = kLabels,
+                                        .words = kListopsWords,
+                                        .read = read_listops};
+
+std::string listops_tokens(std::string_view expression) {
+  constexpr std::string_view kBetween = " ()";
+  std::string tokens;
+  int64_t depth = 0;
+  for (size_t begin = 0;
+       (begin = expression.find_first_not_of(kBetween, begin)) != expression.npos;) {
+    const size_t end = std::min(expression.find_first_of(kBetween, begin), expression.size());
+    const char token = token_of(expression.substr(begin, end - begin));
+    depth += token == kClose ? -1 : token >= kFirstOperator ? 1 : 0;
+    if (depth < 0) break;
+    tokens += token;
+    begin = end;
+  }
+  if (depth != 0 || tokens.empty()) {
+    throw DataError(std::string("the expression ") +
+                    (tokens.empty() ? "is empty" : "does not close what it opens") +
+                    "; mend the line, or get the file again");
+  }
+  return tokens;
+}
+
+ListopsTask::ListopsTask(const ListopsConfig& config, uint64_t seed)
+    : DataTask(kListopsData, {.length = config.length, .bytes = config.length, .vocabulary = 32},
+               config.data, seed) {}
+
+}  // namespace fmmformer::tasks
