@@ -16,9 +16,9 @@ struct PassShape {
                         kTwoBytes = sizeof(typename Math::Elem) == 2;
   static constexpr int kValueDim = !kWide ? kKeyDim : kWidest && !kTwoBytes ? 32 : 64;
   static constexpr int kWarps = kTwoBytes ? (kWidest ? 4 : 8) : (kWidest ? 2 : 4);
-  static constexpr int kChunk = kWarps * 16;
+  static constexpr int kMaps = 1, kChunk = kWarps * 16;
 
-  static constexpr int maps(int) { return 1; }
+  static constexpr int maps(int) { return kMaps; }
   /// Blocks that fill a GPU.
   static constexpr int blocks(int, int, bool) { return 4 * kMultiprocessors; }
 };
