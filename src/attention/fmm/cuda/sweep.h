@@ -2,7 +2,7 @@
 // The sweeps of FMM attention on the GPU, as launches over plain memory. No torch here.
 //
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
-// (batch entry, head) and walks it: bf16 and heads of up to 64 channels in steps of sixteen tokens
+// (batch entry, head) and walks it: bf16 and heads of up to 128 channels in steps of sixteen tokens
 // by warps with roles (roles/), all else in chunks of 32 to 128 tokens, sixteen of them a warp.
 // Products run on tensor cores, and the running state stays in registers. Where the pairs alone do
 // not fill the GPU, a sequence is cut into segments, and sum_states makes what each of them starts
