@@ -79,6 +79,8 @@ def joined(folder: pathlib.Path) -> dict:
     if not record:
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         record = {"format": "fmmformer-record", "version": 1, "kind": "gpu", "name": "GPU check", "created": now}
+    # Where the files lay on that machine concerns nobody.
+    record["command"] = re.sub(r"\S*/(\S+\.json)", r"\1", record.get("command", ""))
     record["machine"] = {**record.get("machine", {}), "driver": driver_version()}
     record["kernel_hash"] = kernel_hash()
     record["checks"] = [

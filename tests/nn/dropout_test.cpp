@@ -2,7 +2,7 @@
 #include "fmmformer/nn/dropout.h"
 
 #include <gtest/gtest.h>
-#include <torch/types.h>
+#include <torch/torch.h>
 
 namespace fmmformer {
 namespace {
@@ -185,6 +185,36 @@ TEST(Dropout, OnAGpuFp32IsBitForBitThatOfPlainTensorOperations) {
     if (length < 64) continue;
     const Tensor part = x.narrow(0, 1, length - 1);
     EXPECT_TRUE(torch::equal(dropout(part, kSite, pass), part * factors.narrow(0, 0, length - 1)));
+  }
+}
+
+TEST(Dropout, OnAGpuGeluWithItsBiasAndGradientsIsThatOfDouble) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  const Pass drops{.training = true, .dropout_seed = dropout_seed(7, 0, at::kCUDA)}, plain{};
+  for (const auto& [type, allowed] : {std::pair(torch::kFloat, 1e-6), {torch::kBFloat16, 1e-2}}) {
+    for (const auto& [rows, columns] : {std::pair(1, 8), {37, 128}, {5000, 64}, {3, 7}}) {
+      for (const Pass& pass : {drops, plain}) {
+        const auto options = torch::dtype(type).device(torch::kCUDA);
+        const auto leaf = [](const Tensor& x) { return x.detach().clone().requires_grad_(); };
+        const Tensor x = leaf(torch::randn({rows, columns}, options) * 2),
+                     bias = leaf(torch::randn({columns}, options)),
+                     grad = torch::randn({rows, columns}, options);
+        const Tensor exact_x = leaf(x.to(torch::kDouble)),
+                     exact_bias = leaf(bias.to(torch::kDouble));
+        const Tensor out = gelu_dropout(x, bias, kSite, pass);
+        Tensor exact = at::gelu(exact_x + exact_bias);
+        if (pass.training)
+          exact = exact * dropout_factors(x.sizes(), kSite, pass.dropout_seed).to(torch::kDouble);
+        out.backward(grad), exact.backward(grad.to(torch::kDouble));
+        const auto expect_close = [&](const Tensor& a, const Tensor& b) {
+          const double error = ((a.to(torch::kDouble) - b).norm() / b.norm()).item<double>();
+          EXPECT_LT(error, allowed) << rows << " x " << columns << " " << type;
+        };
+        expect_close(out.detach(), exact.detach());
+        expect_close(x.grad(), exact_x.grad());
+        expect_close(bias.grad(), exact_bias.grad());
+      }
+    }
   }
 }
 

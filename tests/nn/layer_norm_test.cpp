@@ -96,8 +96,8 @@ TEST(LayerNorm, BothUsesGiveTheirGradients) {
 }
 
 // Widths about the borders of a group, of a warp's and of a block's registers.
-constexpr int64_t kWidths[] = {1,    3,    8,    70,   255,  256,  257,  264,  512, 520,
-                               1000, 1024, 1025, 1032, 2048, 2056, 4096, 4100, 8192};
+constexpr int64_t kWidths[] = {1,   3,   8,   63,   64,   65,   70,   128,  129,  255,  256,  257,
+                               264, 512, 520, 1000, 1024, 1025, 1032, 2048, 2056, 4096, 4100, 8192};
 
 TEST(LayerNorm, OnAGpuEveryWidthIsThatOfDouble) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";

@@ -38,6 +38,10 @@ at::Tensor residual_dropout(const at::Tensor& residual, const at::Tensor& x, con
 at::Tensor relu_dropout(at::Tensor x, const at::Tensor& bias, const DropoutSite& site,
                         const Pass& pass);
 
+/// dropout(gelu(x + bias)), gelu by the error function; on a GPU in one sweep.
+at::Tensor gelu_dropout(const at::Tensor& x, const at::Tensor& bias, const DropoutSite& site,
+                        const Pass& pass);
+
 /// What x is multiplied by, in fp32, on the seed's device: from plain tensor operations that run
 /// anywhere. Slow, and what the kernels are tested against.
 at::Tensor dropout_factors(at::IntArrayRef sizes, const DropoutSite& site, const at::Tensor& seed);

@@ -44,6 +44,12 @@ Prepared prepared(at::TensorList matrices, at::ScalarType sum_type) {
   return result;
 }
 
+DropoutStream stream_of(const DropoutSite& site, const Tensor& seed) {
+  return {.seed = site.probability > 0 ? seed.const_data_ptr<int64_t>() : nullptr,
+          .site = static_cast<uint32_t>(site.site),
+          .probability = site.probability};
+}
+
 }  // namespace
 
 bool has_column_sum_kernel(const Tensor& x, at::ScalarType sum_type) {
@@ -75,11 +81,8 @@ Summed dropout_multiply_and_sum(const Tensor& any, const DropoutSite& site, cons
     const Tensor product = dropout_multiply(x, site, seed);
     return {product, column_sum(product, sum_type)};
   }
-  const DropoutStream stream{
-      .seed = site.probability > 0 ? seed.const_data_ptr<int64_t>() : nullptr,
-      .site = static_cast<uint32_t>(site.site),
-      .probability = site.probability};
-  C10_CUDA_CHECK(column_sum_of_multiply(stream, work.arguments, c10::cuda::getCurrentCUDAStream()));
+  C10_CUDA_CHECK(column_sum_of_multiply(stream_of(site, seed), work.arguments,
+                                        c10::cuda::getCurrentCUDAStream()));
   return {out, work.sums[0]};
 }
 
@@ -97,6 +100,28 @@ Summed dropout_relu_gradient_and_sum(const Tensor& any_out, const Tensor& any, d
   }
   C10_CUDA_CHECK(
       column_sum_of_relu_gradient(probability, work.arguments, c10::cuda::getCurrentCUDAStream()));
+  return {result, work.sums[0]};
+}
+
+bool fits_gelu_gradient(const Tensor& x, const Tensor& bias) {
+  return bias.defined() && has_column_sum_kernel(x, bias.scalar_type()) && x.is_contiguous() &&
+         bias.is_contiguous() &&
+         sums_in_passing(
+             {.columns = x.size(-1), .x = {x.const_data_ptr()}, .bias = bias.const_data_ptr()});
+}
+
+Summed dropout_gelu_gradient_and_sum(const Tensor& x, const Tensor& bias, const Tensor& any,
+                                     const DropoutSite& site, const Tensor& seed) {
+  const c10::cuda::CUDAGuard device(any.device());
+  Tensor grad = any.contiguous();
+  if (reinterpret_cast<uintptr_t>(grad.const_data_ptr()) % 16 != 0) grad = grad.clone();
+  const Tensor result = at::empty_like(grad);
+  Prepared work = prepared({grad}, bias.scalar_type());
+  work.arguments.other = x.const_data_ptr();
+  work.arguments.bias = bias.const_data_ptr();
+  work.arguments.out = result.mutable_data_ptr();
+  C10_CUDA_CHECK(column_sum_of_gelu_gradient(stream_of(site, seed), work.arguments,
+                                             c10::cuda::getCurrentCUDAStream()));
   return {result, work.sums[0]};
 }
 

@@ -28,4 +28,10 @@ Summed dropout_multiply_and_sum(const at::Tensor& x, const DropoutSite& site,
 Summed dropout_relu_gradient_and_sum(const at::Tensor& out, const at::Tensor& grad,
                                      double probability, at::ScalarType sum_type);
 
+/// x is what gelu was given, without the bias; columns in groups of eight (fits_gelu_gradient).
+bool fits_gelu_gradient(const at::Tensor& x, const at::Tensor& bias);
+Summed dropout_gelu_gradient_and_sum(const at::Tensor& x, const at::Tensor& bias,
+                                     const at::Tensor& grad, const DropoutSite& site,
+                                     const at::Tensor& seed);
+
 }  // namespace fmmformer::cuda

@@ -7,11 +7,12 @@
 
 #include "nn/cuda/dropout_draw.cuh"
 #include "nn/cuda/element.cuh"
+#include "nn/cuda/gelu.cuh"
 
 namespace fmmformer::cuda {
 namespace {
 
-enum class Job { kPlain, kMultiply, kReluGradient };
+enum class Job { kPlain, kMultiply, kReluGradient, kGeluGradient };
 
 constexpr int kThreads = 256;
 constexpr int kMostLanes = 32;           // a warp reads 512 bytes of a row in a half type
@@ -50,7 +51,12 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * rows_of_block;
   const int64_t end = min(begin + rows_of_block, arguments.rows);
   const T* matrix = static_cast<const T*>(arguments.x[blockIdx.z]);
-  const uint64_t seed = kJob == Job::kMultiply ? seed_of(draw) : 0;
+  constexpr bool kReadsOther = kJob == Job::kReluGradient || kJob == Job::kGeluGradient;
+  const uint64_t seed = kJob == Job::kMultiply || kJob == Job::kGeluGradient ? seed_of(draw) : 0;
+  Pack<T> bias;
+  if constexpr (kJob == Job::kGeluGradient) {
+    bias = load_columns<T, kWhole>(static_cast<const T*>(arguments.bias), column, columns);
+  }
   float sum[kGroup] = {};
   for (int64_t first = begin + place; first < end; first += int64_t{kBatch} * places) {
     Pack<T> x[kBatch], other[kBatch];
@@ -58,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int b = 0; b < kBatch; ++b) {
       const int64_t row = first + int64_t{b} * places, width = row < end ? columns : 0;
       x[b] = load_columns<T, kWhole>(matrix + row * columns, column, width);
-      if constexpr (kJob == Job::kReluGradient) {
+      if constexpr (kReadsOther) {
         other[b] = load_columns<T, kWhole>(static_cast<const T*>(arguments.other) + row * columns,
                                            column, width);
       }
@@ -76,6 +82,9 @@ __global__ void __launch_bounds__(kThreads)
           float value = as_float(x[b].value[e]) * factors.value[e];
           if constexpr (kJob == Job::kReluGradient) {
             value = as_float(other[b].value[e]) > 0 ? value : 0;
+          }
+          if constexpr (kJob == Job::kGeluGradient) {
+            value *= gelu_slope(as_float(other[b].value[e]) + as_float(bias.value[e]));
           }
           out.value[e] = from_float<T>(value);
           sum[e] += value;
@@ -138,7 +147,7 @@ int64_t column_sum_parts(int64_t rows, int64_t columns) { return cut_of(rows, co
 bool sums_in_passing(const ColumnSum& arguments) {
   const auto aligned = [](const void* x) { return is_aligned(x); };
   return arguments.columns % kGroup == 0 && std::ranges::all_of(arguments.x, aligned) &&
-         is_aligned(arguments.other) && is_aligned(arguments.out);
+         is_aligned(arguments.other) && is_aligned(arguments.bias) && is_aligned(arguments.out);
 }
 
 cudaError_t column_sum(const ColumnSum& arguments, cudaStream_t on) {
@@ -148,6 +157,11 @@ cudaError_t column_sum(const ColumnSum& arguments, cudaStream_t on) {
 cudaError_t column_sum_of_multiply(const DropoutStream& stream, const ColumnSum& arguments,
                                    cudaStream_t on) {
   return run<Job::kMultiply>(draw_of(stream), arguments, true, on);
+}
+
+cudaError_t column_sum_of_gelu_gradient(const DropoutStream& stream, const ColumnSum& arguments,
+                                        cudaStream_t on) {
+  return run<Job::kGeluGradient>(draw_of(stream), arguments, true, on);
 }
 
 cudaError_t column_sum_of_relu_gradient(double probability, const ColumnSum& arguments,

@@ -19,7 +19,8 @@ struct ColumnSum {
   int64_t columns = 0;
   int matrices = 1;  // more than one: column_sum() alone
   const void* x[kMostSums] = {};
-  const void* other = nullptr;  // what relu gave, in column_sum_of_relu_gradient()
+  const void* other = nullptr;  // what relu gave, or what gelu was given without its bias
+  const void* bias = nullptr;   // [columns], gelu's
   void* out = nullptr;          // the matrix that is summed, where it is made in passing
   float* partials = nullptr;    // [column_sum_parts(rows, columns), matrices, columns] to work in
   Element sum_element = Element::kFloat;
@@ -31,13 +32,17 @@ int64_t column_sum_parts(int64_t rows, int64_t columns);
 /// Of every x.
 cudaError_t column_sum(const ColumnSum& arguments, cudaStream_t on);
 
-/// Whether the two below take these: columns in groups of eight, and aligned memory.
+/// Whether those below take these: columns in groups of eight, and aligned memory.
 bool sums_in_passing(const ColumnSum& arguments);
 /// Of out = dropout_multiply(x).
 cudaError_t column_sum_of_multiply(const DropoutStream& stream, const ColumnSum& arguments,
                                    cudaStream_t on);
 /// Of out = dropout_relu_gradient(x, other).
 cudaError_t column_sum_of_relu_gradient(double probability, const ColumnSum& arguments,
+                                        cudaStream_t on);
+
+/// Of out = x f gelu'(other + bias), the gradient of dropout_gelu.
+cudaError_t column_sum_of_gelu_gradient(const DropoutStream& stream, const ColumnSum& arguments,
                                         cudaStream_t on);
 
 }  // namespace fmmformer::cuda

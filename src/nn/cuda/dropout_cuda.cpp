@@ -66,6 +66,14 @@ void dropout_relu_(const Tensor& x, const Tensor& bias, const DropoutSite& site,
   run(&dropout_relu, stream_of(site, seed), {.x = x, .bias = bias, .out = x});
 }
 
+Tensor dropout_gelu(const Tensor& any, const Tensor& bias, const DropoutSite& site,
+                    const Tensor& seed) {
+  const Tensor x = any.contiguous();
+  Tensor out = at::empty_like(x);
+  run(&dropout_gelu, stream_of(site, seed), {.x = x, .bias = bias, .out = out});
+  return out;
+}
+
 Tensor dropout_relu_gradient(const Tensor& out, const Tensor& any, double probability) {
   const Tensor grad = any.contiguous();
   Tensor result = at::empty_like(grad);

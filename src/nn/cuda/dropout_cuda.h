@@ -22,6 +22,9 @@ at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const at
 /// x = dropout(relu(x + bias)); x is contiguous.
 void dropout_relu_(const at::Tensor& x, const at::Tensor& bias, const DropoutSite& site,
                    const at::Tensor& seed);
+/// dropout(gelu(x + bias)).
+at::Tensor dropout_gelu(const at::Tensor& x, const at::Tensor& bias, const DropoutSite& site,
+                        const at::Tensor& seed);
 /// The gradient of dropout_relu_ in x, from what it left there.
 at::Tensor dropout_relu_gradient(const at::Tensor& out, const at::Tensor& grad, double probability);
 

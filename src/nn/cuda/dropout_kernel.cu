@@ -7,11 +7,12 @@
 
 #include "nn/cuda/dropout_draw.cuh"
 #include "nn/cuda/element.cuh"
+#include "nn/cuda/gelu.cuh"
 
 namespace fmmformer::cuda {
 namespace {
 
-enum class Job { kMultiply, kAdd, kRelu, kReluGradient };
+enum class Job { kMultiply, kAdd, kRelu, kReluGradient, kGelu };
 
 constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = int64_t{1} << 20;  // beyond, threads take several groups
@@ -22,6 +23,7 @@ __device__ float result(float x, float bias, float other, float factor) {
   if constexpr (kJob == Job::kAdd) return other + (x + bias) * factor;
   if constexpr (kJob == Job::kReluGradient) return other > 0 ? x * factor : 0;
   const float shifted = x + bias;
+  if constexpr (kJob == Job::kGelu) return gelu(shifted) * factor;
   return (shifted < 0 ? 0 : shifted) * factor;  // a NaN stays one
 }
 
@@ -130,6 +132,9 @@ cudaError_t dropout_add(const DropoutStream& stream, const DropoutSweep& sweep, 
 }
 cudaError_t dropout_relu(const DropoutStream& stream, const DropoutSweep& sweep, cudaStream_t on) {
   return run<Job::kRelu>(stream, sweep, on);
+}
+cudaError_t dropout_gelu(const DropoutStream& stream, const DropoutSweep& sweep, cudaStream_t on) {
+  return run<Job::kGelu>(stream, sweep, on);
 }
 cudaError_t dropout_relu_gradient(const DropoutStream& stream, const DropoutSweep& sweep,
                                   cudaStream_t on) {

@@ -35,6 +35,8 @@ cudaError_t dropout_add(const DropoutStream& stream, const DropoutSweep& sweep,
                         cudaStream_t on);  // other + (x + bias) f
 cudaError_t dropout_relu(const DropoutStream& stream, const DropoutSweep& sweep,
                          cudaStream_t on);  // max(x + bias, 0) f
+cudaError_t dropout_gelu(const DropoutStream& stream, const DropoutSweep& sweep,
+                         cudaStream_t on);  // gelu(x + bias) f, gelu as erf has it
 /// Backward of dropout_relu: x / (1 - p) where other > 0, else 0. Needs no mask, so no seed.
 cudaError_t dropout_relu_gradient(const DropoutStream& stream, const DropoutSweep& sweep,
                                   cudaStream_t on);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A team of threads has a row in its registers: a warp up to 1024 columns, beyond that a whole
-// thread block. Thread t of the team has the groups of eight columns t, t + threads, ... in every
-// row, so it can sum the gradients of its columns' weight and bias while rows pass.
+// A team of threads has a row in its registers: a part of a warp up to 128 columns, a warp up to
+// 1024, beyond that a whole thread block. Thread t of the team has the groups of eight columns t, t
+// + threads, ... in every row, so it can sum the gradients of its columns' weight and bias while
+// rows pass.
 #include "nn/cuda/layer_norm_kernel.h"
 
 #include <algorithm>
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarpSize = 32;
+constexpr int kNarrowTeam = 8;          // for rows of up to 64 columns
 constexpr int64_t kWarpColumns = 1024;  // the widest row of a warp: 4 groups a thread
 // One wave of 132 multiprocessors: at width 256 in bf16 their registers hold 5 blocks of forward
 // and 3 of backward. 4 forward, so that powers of two are cut evenly.
@@ -38,6 +40,12 @@ struct Shape {
     return static_cast<int64_t>(blockIdx.x) * kTeams + team();
   }
   __device__ static int64_t row_step() { return static_cast<int64_t>(gridDim.x) * kTeams; }
+  /// Whether the thread goes on: teams of one warp shuffle together, so they go on together, even
+  /// where only the first still has a row.
+  __device__ static bool has_row(int64_t row, int64_t rows) {
+    constexpr int kTogether = kTeamThreads < kWarpSize ? kWarpSize / kTeamThreads : 1;
+    return row - team() % kTogether < rows;
+  }
 };
 
 template <typename S>
@@ -92,7 +100,7 @@ __device__ Columns<S> load_parameter(const void* parameter, const NormRows& rows
 template <typename S>
 __device__ float team_sum(float value) {
 #pragma unroll
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+  for (int distance = min(S::kTeam, kWarpSize) / 2; distance > 0; distance /= 2) {
     value += __shfl_xor_sync(0xFFFFFFFFu, value, distance);
   }
   if constexpr (S::kTeam > kWarpSize) {
@@ -118,7 +126,7 @@ __global__ void __launch_bounds__(kThreads)
   const Columns<S> weight = load_parameter<S>(rows.weight, rows);
   const Columns<S> bias = load_parameter<S>(arguments.bias, rows);
   Row<S> next = load_row<S>(rows.x, S::first_row(), rows);
-  for (int64_t row = S::first_row(); row < rows.rows; row += S::row_step()) {
+  for (int64_t row = S::first_row(); S::has_row(row, rows.rows); row += S::row_step()) {
     const Row<S> x = next;
     next = load_row<S>(rows.x, row + S::row_step(), rows);
     float sum = 0;
@@ -138,6 +146,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     const float scale = 1.0f / sqrtf(team_sum<S>(squares) / width + arguments.eps);
+    if (row >= rows.rows) continue;
     if (S::column(0) == 0) rows.mean[row] = mean, rows.scale[row] = scale;
     T* out = static_cast<T*>(arguments.out) + row * rows.width;
 #pragma unroll
@@ -197,7 +206,7 @@ __global__ void __launch_bounds__(kThreads)
   Columns<S> grad_weight = {}, grad_bias = {};
   Row<S> next_x = load_row<S>(rows.x, S::first_row(), rows);
   Row<S> next_grad = load_row<S>(arguments.grad, S::first_row(), rows);
-  for (int64_t row = S::first_row(); row < rows.rows; row += S::row_step()) {
+  for (int64_t row = S::first_row(); S::has_row(row, rows.rows); row += S::row_step()) {
     if (!S::kAhead && row != S::first_row()) {
       next_x = load_row<S>(rows.x, row, rows);
       next_grad = load_row<S>(arguments.grad, row, rows);
@@ -209,7 +218,8 @@ __global__ void __launch_bounds__(kThreads)
       next_x = load_row<S>(rows.x, row + S::row_step(), rows);
       next_grad = load_row<S>(arguments.grad, row + S::row_step(), rows);
     }
-    const float mean = rows.mean[row], scale = rows.scale[row];
+    const int64_t known = min(row, rows.rows - 1);
+    const float mean = rows.mean[known], scale = rows.scale[known];
     const auto normal_of = [&](int p, int e) {
       return (as_float(x.part[p].value[e]) - mean) * scale;
     };
@@ -230,6 +240,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     const float mean_g = team_sum<S>(sum) / width, mean_product = team_sum<S>(product) / width;
+    if (row >= rows.rows) continue;
     T* out = static_cast<T*>(arguments.grad_x) + row * rows.width;
 #pragma unroll
     for (int p = 0; p < S::kParts; ++p) {
@@ -247,9 +258,17 @@ __global__ void __launch_bounds__(kThreads)
   store_sum_of_teams<S>(grad_bias, rows.width, partials + rows.width);
 }
 
+/// Threads that have a row.
+int64_t team_of(int64_t width) {
+  if (width > kWarpColumns) return kThreads;
+  int64_t team = kNarrowTeam;
+  while (team < kWarpSize && team * kGroup < width) team *= 2;
+  return team;
+}
+
 /// Thread blocks for `rows`: a function of the shape alone.
 int64_t blocks_for(int64_t rows, int64_t width, int64_t most) {
-  const int64_t teams = width <= kWarpColumns ? kThreads / kWarpSize : 1;
+  const int64_t teams = kThreads / team_of(width);
   return std::min((rows + teams - 1) / teams, most);
 }
 
@@ -257,6 +276,8 @@ int64_t blocks_for(int64_t rows, int64_t width, int64_t most) {
 template <typename T, bool kWhole, typename Work>
 void with_width(int64_t width, const Work& work) {
   constexpr int64_t kGroupOfWarp = kWarpSize * kGroup, kGroupOfBlock = kThreads * kGroup;
+  if (width <= kNarrowTeam * kGroup) return work(Shape<T, kNarrowTeam, 1, kWhole>{});
+  if (width <= 2 * kNarrowTeam * kGroup) return work(Shape<T, 2 * kNarrowTeam, 1, kWhole>{});
   if (width <= kGroupOfWarp) return work(Shape<T, kWarpSize, 1, kWhole>{});
   if (width <= 2 * kGroupOfWarp) return work(Shape<T, kWarpSize, 2, kWhole>{});
   if (width <= kWarpColumns) return work(Shape<T, kWarpSize, 4, kWhole>{});

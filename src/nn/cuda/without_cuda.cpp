@@ -21,6 +21,9 @@ Tensor dropout_add(const Tensor&, const Tensor&, const Tensor&, const DropoutSit
 void dropout_relu_(const Tensor&, const Tensor&, const DropoutSite&, const Tensor&) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
+Tensor dropout_gelu(const Tensor&, const Tensor&, const DropoutSite&, const Tensor&) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
 Tensor dropout_relu_gradient(const Tensor&, const Tensor&, double) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
@@ -43,6 +46,11 @@ std::vector<Tensor> column_sums(at::TensorList, at::ScalarType) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 Summed dropout_multiply_and_sum(const Tensor&, const DropoutSite&, const Tensor&, at::ScalarType) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+bool fits_gelu_gradient(const Tensor&, const Tensor&) { return false; }
+Summed dropout_gelu_gradient_and_sum(const Tensor&, const Tensor&, const Tensor&,
+                                     const DropoutSite&, const Tensor&) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 Summed dropout_relu_gradient_and_sum(const Tensor&, const Tensor&, double, at::ScalarType) {
