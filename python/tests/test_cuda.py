@@ -118,3 +118,39 @@ def test_double_is_refused_with_the_way_out() -> None:
         torch.ops.fmmformer.fmm_attention_forward(
             tensors["q"], tensors["k"], tensors["v"], None, None, None, None, [1, 0, 1, 0, 0, 0], [1e-6, 0, 1, 0], False
         )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_more_than_two_to_the_thirty_first_elements(causal: bool) -> None:
+    length, heads, dim = 2**18, 132, 64  # 2.2e9 elements
+    if torch.cuda.get_device_properties(0).total_memory < 60 * 2**30:
+        pytest.skip("needs 60 GiB on the GPU")
+    q, k, v = (torch.randn(1, length, heads, dim, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    assert q.numel() > 2**31
+    tensors = [x.requires_grad_() for x in (q, k, v)]
+    out = fmm_attention(q, k, v, causal=causal, bandwidth=5, feature_maps=("elu",))
+    out.backward(torch.ones_like(out))
+    # The last head lies beyond 2^31: it must be what it is by itself.
+    last = [x.detach()[:, :, -1:].clone().requires_grad_() for x in tensors]
+    alone = fmm_attention(*last, causal=causal, bandwidth=5, feature_maps=("elu",))
+    alone.backward(torch.ones_like(alone))
+    assert_close(out[:, :, -1:], alone, 1e-2, "out")
+    for name, whole, part in zip("qkv", tensors, last):
+        assert_close(whole.grad[:, :, -1:], part.grad, 1e-2, name)
+
+
+def test_more_than_65535_heads_in_all() -> None:
+    q, k, v = (torch.randn(9000, 20, 8, 16, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    out = fmm_attention(q, k, v, causal=True, **OPTIONS)
+    assert_close(out[-3:], fmm_attention(q[-3:], k[-3:], v[-3:], causal=True, **OPTIONS), 1e-2, "out")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_tensors_of_another_gpu_than_the_current_one() -> None:
+    first = on_gpu()
+    second = {name: tensor.to("cuda:1") for name, tensor in first.items()}
+    upstream = torch.randn_like(first["v"])
+    expected = value_and_gradients(fmm_attention, first, upstream, causal=True, **OPTIONS)
+    actual = value_and_gradients(fmm_attention, second, upstream.to("cuda:1"), causal=True, **OPTIONS)
+    assert torch.cuda.current_device() == 0
+    assert all(same_bits(actual[name].cpu(), tensor.cpu()) for name, tensor in expected.items())

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -75,7 +76,9 @@ std::span<const T> take(std::span<const std::byte>& rest, uint64_t count) {
 
 std::string how_to_make(TaskName task) {
   const std::string name(enum_name(task));
-  return "make it with `fmmformer data import " + name +
+  const bool generated = task == TaskName::kListops || task == TaskName::kPathfinder;
+  return (generated ? "generate it with `fmmformer data make " + name + " --count N`, " : "") +
+         "make it with `fmmformer data import " + name +
          " SOURCE` (`fmmformer data list` says what SOURCE can be), or name the folder that holds "
          "it in task." +
          name + ".data";
@@ -85,6 +88,18 @@ std::string how_to_make(TaskName task) {
 
 std::filesystem::path cache_path(const std::filesystem::path& folder, Split split) {
   return folder / (std::string(enum_name(split)) + ".fmmdata");
+}
+
+Split split_of_file(const std::filesystem::path& file) {
+  Header header{.magic = {}};
+  std::ifstream(file, std::ios::binary).read(reinterpret_cast<char*>(&header), sizeof(header));
+  for (const Split split : kSplits) {
+    if (header.magic == kMagic && text_of(header.split) == enum_name(split)) return split;
+  }
+  throw DataError(
+      "'" + file.string() +
+      "' is no data file of fmmformer; give one that `fmmformer data` made, or the file "
+      "that it was made of");
 }
 
 uint32_t CacheWriter::add_document(std::string_view bytes) {
