@@ -10,6 +10,7 @@
 #include "fmmformer/core/base64.h"
 #include "report/gpu_data.h"
 #include "report/groups.h"
+#include "report/lra.h"
 #include "report/scaling.h"
 
 namespace fmmformer::report {
@@ -111,8 +112,39 @@ json results_json(const Group& group) {
           {"peak_bytes", over_runs(&TrainingResult::peak_bytes)}};
 }
 
-json group_json(const Group& group, const std::vector<Record>& records,
-                const PageOptions& options) {
+/// Models of Long Range Arena go by row and recipe, so that they have one name, and one colour, on
+/// all tasks; what else tells groups apart is said only where there are several.
+std::string shown_name(const Group& group, const std::vector<Group>& groups) {
+  const std::string& name = group.runs.front()->name;
+  const auto lra = lra_name(name);
+  if (!lra) return group.name;
+  const auto same = std::ranges::count_if(
+      groups, [&](const Group& other) { return other.runs.front()->name == name; });
+  const bool detailed = same > 1 && group.name.starts_with(name);
+  return lra->row + "." + lra->recipe + (detailed ? group.name.substr(name.size()) : "");
+}
+
+json lra_json(const Record& record) {
+  const auto name = lra_name(record.name);
+  if (!name) return nullptr;
+  const auto paper = name->tiny ? std::nullopt : paper_accuracy(name->task, name->row);
+  return {{"task", name->task},
+          {"row", name->row},
+          {"recipe", name->recipe},
+          {"paper", paper ? json(*paper / 100) : json(nullptr)}};
+}
+
+/// What the paper's table has beside its cells.
+json lra_table_json() {
+  json averages = json::object();
+  for (const std::string_view row : kLraRows) {
+    averages[std::string(row)] = paper_average(row).value() / 100;
+  }
+  return {{"tasks", kLraTasks}, {"averages", averages}};
+}
+
+json group_json(const Group& group, const std::vector<Group>& groups,
+                const std::vector<Record>& records, const PageOptions& options) {
   const Record& first = *group.runs.front();
   json members = json::array();
   json each = json::array();  // the same results, one seed at a time
@@ -120,8 +152,9 @@ json group_json(const Group& group, const std::vector<Record>& records,
     members.push_back(run - records.data());
     each.push_back(results_json({.name = run->name, .task = run->task, .runs = {run}}));
   }
-  return {{"name", group.name},
+  return {{"name", shown_name(group, groups)},
           {"task", group.task},
+          {"lra", lra_json(first)},
           {"attention", first.attention},
           {"metric",
            {{"name", first.metric.name},
@@ -212,12 +245,12 @@ json page_data(const std::vector<Record>& records, const PageOptions& options) {
     }
     runs.push_back(run_json(record));
   }
+  const std::vector<Group> grouped = group_runs(records);
   json groups = json::array();
-  for (const Group& group : group_runs(records)) {
-    groups.push_back(group_json(group, records, options));
-  }
+  for (const Group& group : grouped) groups.push_back(group_json(group, grouped, records, options));
   return {{"title", options.title}, {"written", options.written}, {"runs", runs},
-          {"groups", groups},       {"scaling", scaling},         {"gpu", gpu}};
+          {"groups", groups},       {"scaling", scaling},         {"gpu", gpu},
+          {"lra", lra_table_json()}};
 }
 
 }  // namespace fmmformer::report

@@ -90,6 +90,7 @@ TrainingResult read_result(const JsonNode& node) {
           .steps = node["steps"].number(kUnknown),
           .seconds = node["seconds"].number(kUnknown),
           .tokens_per_second = node["tokens_per_second"].number(kUnknown),
+          .seconds_per_step = node["seconds_per_step"].number(kUnknown),
           .peak_bytes = node["peak_bytes"].number(kUnknown)};
 }
 
@@ -220,6 +221,7 @@ Record read_members(const JsonNode& root, const fs::path& source) {
   if (!root["seed"].empty()) record.seed = root["seed"].integer(0);
   record.task = root["task"].text();
   record.attention = root["attention"].text();
+  record.status = root["status"].text();
   record.created = root["created"].text();
   record.commit = root["commit"].text();
   record.command = root["command"].text();

@@ -5,16 +5,17 @@
 //    "kind": "training" | "scaling" | "gpu",
 //    "name": "fmm-s1", "group": "fmm", "seed": 1,          seeds of one group are drawn as one
 //    curve "task": "copy 512", "attention": "fmm" | "softmax" | "linear" | "band" | ..., "created":
-//    "2026-11-15T18:40:00Z", "commit": "3195ab047e", "command": "fmmformer train ...", "machine":
-//    "AMD EPYC, 2 cores, ..." or {"cpu": "AMD EPYC", "cores": 2, ...}, "versions": {"fmmformer":
-//    "0.1.0", "torch": "2.11.0"}, "config": {any tree},
+//    "2026-11-15T18:40:00Z", "status": "running" | "finished" | .., "commit": "3195ab047e",
+//    "command": "fmmformer train ...", "machine": "AMD EPYC, 2 cores, ..." or {"cpu": "AMD EPYC",
+//    "cores": 2, ...}, "versions": {"fmmformer": "0.1.0", "torch": "2.11.0"}, "config": {any tree},
 //
 //   training:
 //    "parameters": 3163787,
 //    "metric": {"name": "accuracy", "higher_is_better": true, "is_share": true},   shares show as %
 //    "curves": {"train": [{"step": 10, "loss": 2.4, "metric": 0.1}, ...], "valid": [...]},
 //    "result": {"best_metric": 0.99, "best_step": 900, "test_metric": 0.98, "steps": 1000,
-//               "seconds": 61.5, "tokens_per_second": 9.1e5, "peak_bytes": 123456789},
+//               "seconds": 61.5, "tokens_per_second": 9.1e5, "seconds_per_step": 0.002,
+//               "peak_bytes": 123456789},
 //    "pictures": {"step": 900, "weights": "best" | "last"},       whose blend and maps these are
 //    "blend": [{"layer": 0, "near": [w per head] or [[w per channel] per head],
 //               "far": [the same, per feature map], "feature_maps": ["elu", ...]}, ...],
@@ -76,6 +77,7 @@ struct TrainingResult {
   double steps = kUnknown;
   double seconds = kUnknown;
   double tokens_per_second = kUnknown;
+  double seconds_per_step = kUnknown;
   double peak_bytes = kUnknown;
 };
 
@@ -143,6 +145,7 @@ struct Record {
   std::optional<int64_t> seed;
   std::string task;
   std::string attention;
+  std::string status;  // "finished", ..; empty where the record does not say
   std::string created;
   std::string commit;
   std::string command;

@@ -132,6 +132,29 @@ def check_texts(browser, page):
         expect(shown == wanted, f"{expression} is '{shown}', not '{wanted}'")
 
 
+def check_lra(browser, make_page, folder):
+    """Runs of Long Range Arena stand in the paper's table."""
+    files = []
+    for task, test in (("listops", 0.36), ("text", None)):
+        name = f"lra/{task}/softmax.published"
+        files.append(os.path.join(folder, "lra", task, "record.json"))
+        os.makedirs(os.path.dirname(files[-1]))
+        with open(files[-1], "w", encoding="utf-8") as file:
+            json.dump({"format": "fmmformer-record", "version": 1, "kind": "training", "name": name, "task": task,
+                       "group": name + " #7", "metric": {"name": "accuracy", "is_share": True},
+                       "curves": {"valid": [{"step": 1, "loss": 1, "metric": 0.5}, {"step": 2, "loss": 0.9, "metric": 0.6}]},
+                       "result": {"test_metric": test, "best_metric": 0.6, "best_step": 2}}, file)
+    page = os.path.join(folder, "lra.html")
+    subprocess.run([make_page, "--render", page, *files], check=True)
+    browser.open(page, *VIEWS["phone"])
+    check_errors(browser, "lra")
+    text = browser.evaluate("document.querySelector('#lra tbody').innerText")
+    for wanted in ("softmax, the paper", "37.10%", "softmax.published", "36.00% (−1.10)", "60.00% (−4.17) *"):
+        expect(wanted in text, f"the table of Long Range Arena lacks '{wanted}': {text}")
+    expect(browser.evaluate("document.body.dataset.charts") == "4", "loss and accuracy of two tasks wanted")
+    expect(not (wide := browser.evaluate(OVERFLOWING)), f"lra: reaches beyond the window: {wide[:5]}")
+
+
 def check_hostile(browser, make_page, folder):
     """Names that are markup are shown; records with nothing in them draw nothing and break nothing."""
     record = {"format": "fmmformer-record", "version": 1, "kind": "training"}
@@ -170,6 +193,7 @@ def main():
         check_controls(browser, page)
         check_texts(browser, page)
         check_hostile(browser, make_page, folder)
+        check_lra(browser, make_page, folder)
     print(f"{len(failures)} failures" if failures else "the page is fine in every view")
     return 1 if failures else 0
 

@@ -115,6 +115,28 @@ TEST(Page, CarriesSeedsAsOneGroupWithTheirSpread) {
   EXPECT_NEAR(data["scaling"][0]["series"][0]["time_growth"]["exponent"], 2, 0.1);
 }
 
+TEST(Page, ModelsOfLongRangeArenaHaveOneNameOnAllTasksAndThePapersNumber) {
+  const auto record = [](const std::string& name, const std::string& group) {
+    json value = synthetic_training("fmm", 1);
+    value["name"] = name, value["group"] = group, value["task"] = name.substr(4, 4);
+    return parse_record(value, "record.json");
+  };
+  const std::string text = "lra/text/fmm2_band5.tuned", image = "lra/image/fmm2_band5.tuned";
+  const json data = embedded(
+      render_page({record(text, text + " #1"), record(image, image + " #2"),
+                   record(image, image + " train.steps=3 #4"), record("copy/x", "copy/x #5")},
+                  {}));
+  const json& groups = data["groups"];
+  EXPECT_EQ(groups[0]["name"], "fmm2_band5.tuned");
+  EXPECT_EQ(groups[1]["name"], "fmm2_band5.tuned #2") << "told apart where there are several";
+  EXPECT_EQ(groups[2]["name"], "fmm2_band5.tuned train.steps=3 #4");
+  EXPECT_EQ(groups[3]["name"], "copy/x #5");
+  EXPECT_EQ(groups[0]["lra"]["task"], "text");
+  EXPECT_DOUBLE_EQ(groups[0]["lra"]["paper"], 0.6784);
+  EXPECT_TRUE(groups[3]["lra"].is_null());
+  EXPECT_DOUBLE_EQ(data["lra"]["averages"]["softmax"], 0.587);
+}
+
 TEST(Page, CarriesTimingsOnAGpuAndTheirScalingFigure) {
   json value = synthetic_gpu();
   value["series"] = synthetic_scaling()["series"];

@@ -5,7 +5,7 @@
   report.groups.forEach((group) => slotOf(group.name, group.attention));
   report.scaling.forEach((scaling) => scaling.series.forEach((series) => slotOf(series.name, series.attention)));
   applyTheme();
-  [drawHeadline, drawCurves, drawTable, drawMaps, drawBlend, drawGpu, drawScaling, drawConfigs].forEach((draw) => {
+  [drawHeadline, drawLra, drawCurves, drawTable, drawMaps, drawBlend, drawGpu, drawScaling, drawConfigs].forEach((draw) => {
     // One broken part must not take the others with it.
     try {
       draw(report);

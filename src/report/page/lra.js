@@ -1,0 +1,50 @@
+// Long Range Arena as the paper's Table 1 has it: a line of the paper, then those of our recipes.
+
+function signed(value) {
+  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
+}
+
+// The test split's accuracy, or, marked, the validation split's where there is no test.
+function lraScore(group) {
+  const tested = known(group.results.test_metric?.mean);
+  const spread = tested ? group.results.test_metric : group.results.best_metric;
+  return known(spread?.mean) ? { spread, mark: tested ? "" : " *" } : null;
+}
+
+function lraCell(group) {
+  const score = group ? lraScore(group) : null;
+  if (score === null) return "–";
+  const text = spreadText(score.spread, (value) => metricText(group.metric, value));
+  const { paper } = group.lra;
+  return text + (known(paper) ? ` (${signed(100 * (score.spread.mean - paper))})` : "") + score.mark;
+}
+
+function lraAverage(groups, tasks, paper) {
+  const scores = tasks.map((task) => groups.find((group) => group.lra.task === task)).map((group) => (group ? lraScore(group) : null));
+  if (scores.includes(null)) return "–";
+  const mean = scores.reduce((sum, score) => sum + score.spread.mean, 0) / tasks.length;
+  return `${(100 * mean).toFixed(2)}%${known(paper) ? ` (${signed(100 * (mean - paper))})` : ""}` +
+    (scores.some((score) => score.mark) ? " *" : "");
+}
+
+function drawLra(report) {
+  const groups = report.groups.filter((group) => group.lra);
+  if (groups.length === 0) return;
+  const { tasks, averages } = report.lra;
+  const titles = ["Model", ...tasks.map(capital), "Average"];
+  const rows = [...new Set(groups.map((group) => group.lra.row))].flatMap((row) => {
+    const ofRow = groups.filter((group) => group.lra.row === row);
+    const papers = tasks.map((task) => ofRow.find((group) => group.lra.task === task)?.lra.paper);
+    const percent = (share) => (known(share) ? `${(100 * share).toFixed(2)}%` : "–");
+    const paper = papers.some(known)
+      ? [plainRow(titles, `${row}, the paper`, [...papers.map(percent), percent(averages[row])])] : [];
+    const ours = [...new Set(ofRow.map((group) => group.name))].map((name) => {
+      const line = ofRow.filter((group) => group.name === name);
+      return plainRow(titles, name, [...tasks.map((task) => lraCell(line.find((group) => group.lra.task === task))),
+        lraAverage(line, tasks, averages[row])]);
+    });
+    return [...paper, ...ours];
+  });
+  openSection("lra").append(plainTable(titles, rows),
+    origin(groups.flatMap((group) => group.runs.map((index) => report.runs[index]))));
+}
