@@ -4,6 +4,8 @@
 
     scripts/collect_runs.py RUN/record.json .. > bench/results/runs/copy.json
 
+    scripts/collect_runs.py $(find runs/lra -name record.json) > bench/results/runs/lra.json
+
 A file that this script wrote may be among the arguments: runs of several machines or days come together that way.
 
 Of each run: what it was (name, config, seed, commit, machine), how it went (loss and metric on fresh data at every
@@ -25,20 +27,37 @@ def runs_of(path: Path) -> list[dict]:
     return [{**run, **head} for run in record["runs"]]
 
 
+def name_of(path: Path, record: dict) -> str:
+    """Of one experiment's seeds, which lie in folders seed-N or, kept, in its own: NAME/seed-N."""
+    if path.parent.name.startswith("seed-") or record["name"].startswith("lra/"):
+        return f"{record['name']}/seed-{record['seed']}"
+    return path.parent.name
+
+
+def seconds_per_step(record: dict) -> float | None:
+    if "seconds_per_step" in record["result"]:
+        return record["result"]["seconds_per_step"]
+    task = record["config"]["task"]  # records of before it was written
+    tokens = record["config"]["train"]["batch_size"] * task[task["name"]].get("length", 0)
+    return tokens / record["result"]["tokens_per_second"] if tokens else None
+
+
 def compact(path: Path, record: dict) -> dict:
     result = record["result"]
     train = record["config"]["train"]
-    tokens = train["batch_size"] * record["config"]["task"][record["config"]["task"]["name"]].get("length", 0)
+    seconds = seconds_per_step(record)
     return {
-        "run": path.parent.name,
+        "run": name_of(path, record),
         **{key: record[key] for key in ("name", "seed", "status", "created", "commit", "machine", "versions")},
         "precision": train.get("precision", "fp32"),
         "parameters": record["parameters"],
         "steps": result["steps"],
         "steps_run": result.get("steps_run", ""),
-        "ms_per_step": round(1e3 * tokens / result["tokens_per_second"], 3) if tokens else None,
+        "ms_per_step": round(1e3 * seconds, 3) if seconds else None,
         "peak_mib": round(result["peak_bytes"] / 2**20),
+        "seconds": round(result["seconds"], 1),
         "metric": record["metric"]["name"],
+        **{key: round(result[key], 5) for key in ("best_metric", "best_step", "test_metric") if key in result},
         "curve": {
             key: [round(point[key], 5) for point in record["curves"]["valid"]] for key in ("step", "loss", "metric")
         },

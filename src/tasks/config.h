@@ -85,6 +85,10 @@ struct TaskConfig {
   }
 };
 
+/// Where the named task's data files are, in its table. Throws std::invalid_argument for a task
+/// that makes its examples while it runs.
+std::string& data_folder(TaskConfig& config);
+
 }  // namespace fmmformer::tasks
 
 template <>

@@ -30,4 +30,23 @@ std::unique_ptr<Task> make_task(const TaskConfig& config, uint64_t seed) {
   throw std::logic_error("make_task: a task without a case here");
 }
 
+std::string& data_folder(TaskConfig& config) {
+  switch (config.name) {
+    case TaskName::kCopy:
+      break;
+    case TaskName::kListops:
+      return config.listops.data;
+    case TaskName::kText:
+      return config.text.data;
+    case TaskName::kRetrieval:
+      return config.retrieval.data;
+    case TaskName::kImage:
+      return config.image.data;
+    case TaskName::kPathfinder:
+      return config.pathfinder.data;
+  }
+  throw std::invalid_argument("the task " + std::string(enum_name(config.name)) +
+                              " has no data files: it makes its examples while it runs");
+}
+
 }  // namespace fmmformer::tasks

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "fmmformer/core/safetensors.h"
@@ -14,6 +15,7 @@ namespace fmmformer::train {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace nlohmann::literals;
 
 struct ChosenStep {
   int64_t step = 0;
@@ -49,6 +51,22 @@ NamedTensors in_types_of(NamedTensors tensors, const NamedTensors& like) {
     if (found != like.end()) tensor = tensor.to(found->second.scalar_type());
   }
   return tensors;
+}
+
+TrainedModel load_kept(const RunPaths& paths, std::optional<int64_t> step,
+                       const c10::Device& device) {
+  TrainedModel result{.experiment = load_experiment(paths.config())};
+  const auto record = paths.read_record();
+  result.step = record.value("/result/best_step"_json_pointer, int64_t{0});
+  if (step && *step != result.step) {
+    throw std::invalid_argument("'" + paths.folder().string() + "' keeps the model of step " +
+                                std::to_string(result.step) + " alone, and not of " +
+                                std::to_string(*step));
+  }
+  result.model = make_model(result.experiment.model, 0);
+  load_weights(paths.kept_model(), *result.model);
+  place_model(*result.model, device, result.experiment.train.precision);
+  return result;
 }
 
 }  // namespace
@@ -103,6 +121,7 @@ TrainedModel load_run(const fs::path& folder, std::optional<int64_t> step,
                                 "' is no run folder: it has no config.toml; `fmmformer train` "
                                 "makes one");
   }
+  if (fs::exists(paths.kept_model())) return load_kept(paths, step, device);
   TrainedModel result{.experiment = load_experiment(paths.config())};
   const CheckpointStore store(paths.checkpoints(), StoreAccess::kRead);
   const ChosenStep chosen = step ? ChosenStep{.step = *step} : choose_step(store, folder);

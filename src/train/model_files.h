@@ -38,8 +38,9 @@ struct TrainedModel {
 };
 
 /// The model of a run at `step` (none: the best checkpoint, else the last, passing over damaged
-/// ones). Throws std::invalid_argument when there is no such run or checkpoint, DamagedCheckpoint
-/// when that of `step`, or every one, is damaged.
+/// ones), or of a folder that keep_run() made, which has but one. Throws std::invalid_argument when
+/// there is no such run or checkpoint, DamagedCheckpoint when that of `step`, or every one, is
+/// damaged.
 TrainedModel load_run(const std::filesystem::path& folder, std::optional<int64_t> step,
                       const c10::Device& device);
 

@@ -26,6 +26,7 @@ class RunPaths {
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
   std::filesystem::path events() const { return folder_ / "events"; }
+  std::filesystem::path kept_model() const { return folder_ / "model.safetensors"; }  // kept_run.h
 
   bool holds_run() const;
   /// Throw std::invalid_argument when the folder holds no run, std::runtime_error when a file

@@ -50,6 +50,7 @@ std::vector<std::string> joined_overrides(std::vector<std::string> before,
 Json record_of(const RunDescription& run) {
   const auto& [experiment, metric, identity] = run;
   const std::string task(enum_name(experiment.task.name));
+  const int64_t length = tasks::make_task(experiment.task, 0)->length();
   return {{"format", "fmmformer-record"},
           {"version", kRecordVersion},
           {"kind", "training"},
@@ -57,7 +58,7 @@ Json record_of(const RunDescription& run) {
           {"group", group_of(experiment, identity)},
           {"overrides", identity.overrides},
           {"seed", experiment.train.seed},
-          {"task", task + " " + std::to_string(experiment.model.max_length)},
+          {"task", task + " " + std::to_string(length)},
           {"attention", attention_text(experiment.model.attention)},
           {"about", experiment.about},
           {"reproduces", experiment.reproduces},

@@ -9,9 +9,12 @@ namespace fmmformer::train {
 namespace {
 
 // What may change when a run goes on: how long and how it is kept, not what it computes.
-const std::vector<std::string> kMayChange = {"train.steps", "train.checkpoint_every",
-                                             "train.keep_checkpoints", "train.prefetch_threads",
-                                             "train.cuda_graph"};
+const std::vector<std::string> kMayChange = {"train.steps",
+                                             "train.checkpoint_every",
+                                             "train.keep_checkpoints",
+                                             "train.prefetch_threads",
+                                             "train.cuda_graph",
+                                             "train.test"};
 
 bool may_change(const std::string& key) {
   return std::ranges::find(kMayChange, key) != kMayChange.end();

@@ -6,6 +6,7 @@
 
 #include <c10/core/Device.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -22,6 +23,8 @@ struct TrainerOptions {
   c10::Device device = c10::Device(c10::kCPU);
   RunIdentity identity;
   std::filesystem::path init_from;  // weights to begin with: a run folder or a safetensors file
+  // From then on the next step is the last of this sitting: the run is saved, as after Ctrl-C.
+  std::optional<std::chrono::steady_clock::time_point> stop_at = {};
 };
 
 /// Trains from the beginning, into a new folder. Throws std::runtime_error or ConfigError when the
@@ -32,7 +35,8 @@ RunOutcome start_run(const ExperimentConfig& experiment, const std::filesystem::
 
 /// Goes on from the newest good checkpoint of a run, or from the beginning when there is none yet.
 /// `overrides` may only lengthen the run (train.steps; where the schedule spans the run, its rates
-/// change with it) and set how checkpoints are kept, batches prefetched and steps launched.
+/// change with it) and set how checkpoints are kept, batches prefetched and steps launched, and
+/// whether the test split is scored at the end.
 RunOutcome resume_run(const std::filesystem::path& folder,
                       const std::vector<std::string>& overrides, const TrainerOptions& options,
                       TrainListener& listener);

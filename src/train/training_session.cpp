@@ -23,7 +23,9 @@ TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
       listener_(listener),
       checkpoints_(folder_.checkpoints(), StoreAccess::kWrite, experiment_.train.keep_checkpoints),
       metric_(metric_for(experiment_.model)) {
+  stop_at_ = options.stop_at;
   if (device_.is_cuda()) set_gpu_arithmetic(experiment_.train.tf32);
+  forget_peak_bytes(device_);
   const auto seed = static_cast<uint64_t>(experiment_.train.seed);
   task_ = tasks::make_task(experiment_.task, derive_seed(seed, "task"));
   // Data that is missing stops a run here rather than at its first evaluation, or at its end.
@@ -245,7 +247,10 @@ void TrainingSession::write_result(RunStatus status) {
   }
   result_["steps"] = state_.step;
   result_["seconds"] = seconds_spent();
-  result_["tokens_per_second"] = clock_.tokens_per_second();
+  if (clock_.steps() > 0) {
+    result_["tokens_per_second"] = clock_.tokens_per_second();
+    result_["seconds_per_step"] = clock_.seconds_per_step();
+  }
   result_["peak_bytes"] = peak_bytes(device_);
   result_["share_of_step"] = parts;
   if (runner_) result_["steps_run"] = runner_->how();
@@ -316,6 +321,10 @@ RunOutcome TrainingSession::run() {
   return ended;
 }
 
+bool TrainingSession::asked_to_stop() const {
+  return interrupt_.requested() || (stop_at_ && std::chrono::steady_clock::now() >= *stop_at_);
+}
+
 RunStatus TrainingSession::train_to_the_end() {
   const TrainConfig& train = experiment_.train;
   listener_.started(model_->parameter_count(), state_.step, metric_);
@@ -323,7 +332,7 @@ RunStatus TrainingSession::train_to_the_end() {
     train_step();
     const bool log_now = state_.step % train.log_every == 0;
     // Reading a loss from a GPU waits for it: there, only where it is to be shown.
-    const bool stop_now = interrupt_.requested();
+    const bool stop_now = asked_to_stop();
     const bool save_now = state_.step % train.checkpoint_every == 0 || stop_now;
     const bool look_now = state_.step % train.evaluate_every == 0 || state_.step == train.steps;
     if (device_.is_cpu() || log_now || save_now || look_now) {

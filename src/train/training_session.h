@@ -61,6 +61,7 @@ class TrainingSession {
   /// when that one is damaged.
   bool take_best_weights();
   RunStatus train_to_the_end();
+  bool asked_to_stop() const;
   /// Completes the record.
   void write_result(RunStatus status);
   RunOutcome outcome(RunStatus status) const;
@@ -85,6 +86,7 @@ class TrainingSession {
   std::unique_ptr<BatchRunner> runner_;
   std::optional<Evaluator> evaluator_;
   InterruptGuard interrupt_;
+  std::optional<std::chrono::steady_clock::time_point> stop_at_;
   std::string problem_;                 // why the run failed
   nlohmann::ordered_json result_ = {};  // of the record
   bool nothing_left_ = false;           // resumed after its end

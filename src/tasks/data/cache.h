@@ -37,6 +37,9 @@ struct Example {
 /// FOLDER/SPLIT.fmmdata
 std::filesystem::path cache_path(const std::filesystem::path& folder, Split split);
 
+/// The split that a data file says it holds, whatever its name. Throws DataError when it is none.
+Split split_of_file(const std::filesystem::path& file);
+
 /// Documents and examples on their way into a file.
 class CacheWriter {
  public:
