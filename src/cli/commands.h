@@ -10,6 +10,7 @@ int run_train(const CommandLine& line);
 int run_eval(const CommandLine& line);
 int run_predict(const CommandLine& line);
 int run_report(const CommandLine& line);
+int run_reproduce(const CommandLine& line);
 int run_presets(const CommandLine& line);
 int run_config(const CommandLine& line);
 int run_data(const CommandLine& line);

@@ -47,12 +47,14 @@ void add_options(CLI::App& app, MakeOptions& options) {
                  "listops: and shorter than this (default: 2000)")
       ->type_name("TOKENS");
   app.footer(
-      "An example is a function of the seed, its split and its number: more of them begin with the\n"
+      "An example is a function of the seed, its split and its number: more of them begin with "
+      "the\n"
       "same ones. The defaults are those of Long Range Arena's own generators.\n\n"
       "Examples:\n"
       "  fmmformer data make listops --count 96000 --valid 2000 --test 2000\n"
       "  fmmformer data make pathfinder --count 160000 --valid 20000 --test 20000\n"
-      "  fmmformer data make listops --count 5000 --valid 500 --shortest 8 --longest 60 --out tiny");
+      "  fmmformer data make listops --count 5000 --valid 500 --shortest 8 --longest 60 --out "
+      "tiny");
 }
 
 tasks::CacheWriter make_split(const MakeOptions& options, tasks::TaskName task,

@@ -7,6 +7,7 @@
 #include "cli/device_options.h"
 #include "cli/live_line.h"
 #include "cli/run_options.h"
+#include "cli/unseen_data.h"
 #include "fmmformer/core/random.h"
 #include "train/scoring.h"
 
@@ -15,7 +16,8 @@ namespace {
 
 struct EvalOptions {
   RunOptions run;
-  std::string split = "valid";
+  std::string split;  // none was named
+  UnseenData data;
   int64_t batches = -1;  // none were named
   bool json = false;
   DeviceOptions device;
@@ -27,40 +29,85 @@ std::string folder_of(const RunOptions& options) {
   return options.run + options.first;
 }
 
-}  // namespace
-
-int run_eval(const CommandLine& line) {
-  EvalOptions options;
-  CLI::App app("Scores a trained model on a split of its task.");
+void add_options(CLI::App& app, EvalOptions& options) {
   add_run_options(app, options.run);
-  app.add_option("--split", options.split, "valid (default), test or train")->type_name("SPLIT");
+  CLI::Option* split = app.add_option("--split", options.split, "valid (default), test or train")
+                           ->type_name("SPLIT");
+  CLI::Option* data =
+      app.add_option("--data", options.data.files,
+                     "score these files instead: as `data import` reads them, or one .fmmdata; may "
+                     "be repeated")
+          ->type_name("FILE")
+          ->allow_extra_args(false)
+          ->excludes(split);
+  app.add_option("--documents", options.data.documents,
+                 "retrieval, with --data: the file with `id TAB text`")
+      ->type_name("FILE")
+      ->needs(data);
   require_at_least(
       app.add_option("--batches", options.batches,
-                     "how many batches (default: as the run's config; 0: the whole split)")
+                     "how many batches (default: as the run's config, of --data all; 0: the whole "
+                     "split)")
           ->type_name("N"),
       0);
   app.add_flag("--json", options.json, "one JSON object instead of text");
   add_device_options(app, options.device);
-  app.footer("Example:\n  fmmformer eval runs/copy/softmax_128 --batches 50");
+  app.footer(
+      "RUN may also be a folder of results/, with model.safetensors and config.toml.\n\n"
+      "Examples:\n"
+      "  fmmformer eval runs/copy/softmax_128 --batches 50\n"
+      "  fmmformer eval --run results/lra/listops/fmm2_band5.tuned --data basic_test.tsv\n"
+      "  fmmformer eval --run results/lra/retrieval/softmax.tuned --data pairs.test.tsv.xz "
+      "--documents docs.tsv.xz");
+}
+
+/// What is scored, and what it is called.
+struct Examples {
+  std::unique_ptr<tasks::Task> task;
+  tasks::Split split = tasks::Split::kValid;
+  std::string name;
+};
+
+Examples examples_for(const EvalOptions& options, const train::ExperimentConfig& experiment) {
+  if (!options.data.files.empty()) {
+    UnseenTask unseen = task_over(options.data, experiment.task);
+    return {std::move(unseen.task), unseen.split, join_names(options.data.files)};
+  }
+  const auto split =
+      options.split.empty() ? tasks::Split::kValid : enum_from_name<tasks::Split>(options.split);
+  const auto seed = static_cast<uint64_t>(experiment.train.seed);
+  return {tasks::make_task(experiment.task, derive_seed(seed, "task")), split,
+          std::string(enum_name(split))};
+}
+
+train::EvaluationPlan plan_of(const EvalOptions& options, const train::TrainConfig& train,
+                              tasks::Split split) {
+  const int64_t usual = options.data.files.empty() ? train.evaluation_batches : 0;
+  return {.split = split,
+          .batches = options.batches < 0 ? usual : options.batches,
+          .batch_size = train.batch_size / train.accumulate};
+}
+
+}  // namespace
+
+int run_eval(const CommandLine& line) {
+  EvalOptions options;
+  CLI::App app("Scores a trained model on a split of its task, or on files that it has not seen.");
+  add_options(app, options);
   if (!read_options(app, line)) return kDone;
 
-  const auto split = enum_from_name<tasks::Split>(options.split);
+  if (!options.split.empty()) enum_from_name<tasks::Split>(options.split);  // before the model
   const std::string folder = folder_of(options.run);
   const c10::Device device = use_device(options.device);
   const train::TrainedModel trained = load_trained(folder, options.run, device);
-  const train::TrainConfig& config = trained.experiment.train;
-  const auto task = tasks::make_task(trained.experiment.task,
-                                     derive_seed(static_cast<uint64_t>(config.seed), "task"));
-  const train::EvaluationPlan plan{
-      .split = split,
-      .batches = options.batches < 0 ? config.evaluation_batches : options.batches,
-      .batch_size = config.batch_size / config.accumulate};
+  const Examples examples = examples_for(options, trained.experiment);
   const LiveLine live;
   const auto stream = train::make_work_stream(device);
-  train::Evaluator evaluator(*trained.model, *task,
+  train::Evaluator evaluator(*trained.model, *examples.task,
                              {.device = device,
-                              .cuda_graph = config.cuda_graph,
+                              .cuda_graph = trained.experiment.train.cuda_graph,
                               .no_graph_because = train::graph_obstacle(trained.experiment.model)});
+  const train::EvaluationPlan plan = plan_of(options, trained.experiment.train, examples.split);
   const train::Score score = evaluator.score(plan, [&](int64_t done, int64_t all) {
     live.show("batch " + std::to_string(done) + "/" + std::to_string(all));
   });
@@ -69,14 +116,14 @@ int run_eval(const CommandLine& line) {
   if (options.json) {
     const nlohmann::ordered_json result = {{"run", folder},
                                            {"step", trained.step},
-                                           {"split", options.split},
+                                           {"split", examples.name},
                                            {"loss", score.mean_loss()},
                                            {std::string(metric.name), metric.value(score)},
                                            {"count", score.count}};
     std::printf("%s\n", result.dump().c_str());
   } else {
     std::printf("%s, step %ld, %s: loss %.4f  %s %.2f%s  (%.0f predictions)\n", folder.c_str(),
-                trained.step, options.split.c_str(), score.mean_loss(),
+                trained.step, examples.name.c_str(), score.mean_loss(),
                 std::string(metric.name).c_str(), metric.value(score),
                 metric.unit.empty() ? "" : (" " + std::string(metric.unit)).c_str(), score.count);
   }

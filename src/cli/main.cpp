@@ -10,9 +10,10 @@ namespace {
 // The whole dispatch is this table, and it is the --help text.
 constexpr Command kCommands[] = {
     {"train", run_train, "fit the model that a config describes"},
-    {"eval", run_eval, "score a trained model on a split of its task"},
+    {"eval", run_eval, "score a trained model on a split of its task, or on other files"},
     {"predict", run_predict, "apply a trained model to tokens of your own"},
     {"report", run_report, "render runs as one HTML page"},
+    {"reproduce", run_reproduce, "a table of the paper: run it, render it beside the paper's"},
     {"presets", run_presets, "list the experiments that ship, and what they reproduce"},
     {"config", run_config, "print a config as the trainer would use it"},
     {"data", run_data, "import, check and look at the data of the tasks"},

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which runs `reproduce lra` makes, where they lie, and how far they are.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "report/lra.h"
+#include "report/record.h"
+
+namespace fmmformer::cli {
+
+struct LraSelection {
+  std::vector<std::string> tasks, rows, recipes;
+  std::vector<int64_t> seeds;
+  bool tiny = false;
+};
+
+struct LraRun {
+  report::LraName name;
+  int64_t seed = 1;
+  std::filesystem::path folder;  // OUT/TASK/ROW.RECIPE/seed-N
+};
+
+/// Every run of the selection that has a config: first all tasks and rows with the first seed, then
+/// with the next. Throws UsageError, naming the nearest, for a name that no config has.
+std::vector<LraRun> lra_runs(const LraSelection& selection, const std::filesystem::path& out);
+
+enum class RunProgress { kNew, kBegun, kFinished, kFailed };
+RunProgress progress_of(const std::filesystem::path& run);
+
+/// The records of the selection below OUT, in its order: of run folders, or of what `--keep` made
+/// of them.
+std::vector<report::Record> lra_records(const LraSelection& selection,
+                                        const std::filesystem::path& out);
+
+/// Puts a finished run into KEEP/TASK/ROW.RECIPE: model, config and record of the best seed on the
+/// validation split, and the records alone of the others in seed-N.
+void keep_lra_run(const LraRun& run, const std::filesystem::path& keep);
+
+}  // namespace fmmformer::cli
