@@ -16,6 +16,7 @@
 #include "cli/tiny_lra.h"
 #include "cli/train_progress.h"
 #include "fmmformer/core/allocator.h"
+#include "fmmformer/core/utc_time.h"
 #include "report/write_report.h"
 #include "tasks/fetch/sources.h"
 #include "train/trainer.h"
@@ -196,6 +197,7 @@ Tally train_all(const std::vector<PlannedRun>& runs, train::TrainerOptions setti
         std::printf("\n%zu/%zu  %s, seed %ld\n", i + 1, runs.size(), run.name.text().c_str(),
                     run.seed);
       }
+      settings.identity.created = utc_now();
       const train::RunOutcome outcome = train_one(runs[i], settings, options);
       tally.signal = outcome.signal;
       tally.out_of_time = outcome.status == train::RunStatus::kInterrupted;

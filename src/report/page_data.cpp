@@ -140,7 +140,7 @@ json lra_table_json() {
   for (const std::string_view row : kLraRows) {
     averages[std::string(row)] = paper_average(row).value() / 100;
   }
-  return {{"tasks", kLraTasks}, {"averages", averages}};
+  return {{"tasks", kLraTasks}, {"rows", kLraRows}, {"averages", averages}};
 }
 
 json group_json(const Group& group, const std::vector<Group>& groups,

@@ -10,6 +10,7 @@
 #include "train/checkpoint_store.h"
 #include "train/model_files.h"
 #include "train/run_comparison.h"
+#include "train/run_folder.h"
 #include "train/small_experiment.h"
 #include "train/tensor_file.h"
 
@@ -106,6 +107,26 @@ TEST_F(Trainer, CtrlCFinishesTheStepSavesAndTheRunGoesOnBitForBit) {
   resume_run(run("cut"), {}, {}, watcher);
   expect_same_weights(run("straight"), run("cut"));
   EXPECT_EQ(metrics_of(run("straight")), metrics_of(run("cut")));
+}
+
+TEST_F(Trainer, AnEndInTimeSavesAfterAStepAndTheRunGoesOnBitForBit) {
+  train("straight");
+  Watcher watcher;
+  const TrainerOptions no_time{.stop_at = std::chrono::steady_clock::now()};
+  const RunOutcome cut = start_run(small_experiment(), run("cut"), no_time, watcher);
+  EXPECT_EQ(cut.status, RunStatus::kInterrupted);
+  EXPECT_EQ(cut.signal, 0);
+  EXPECT_EQ(cut.step, 1);
+  EXPECT_EQ(resume_run(run("cut"), {}, no_time, watcher).step, 2);
+  EXPECT_EQ(resume_run(run("cut"), {}, {}, watcher).status, RunStatus::kFinished);
+  expect_same_weights(run("straight"), run("cut"));
+}
+
+TEST_F(Trainer, ARunThatGoesOnMayStillBeScoredOnTheTestSplit) {
+  Watcher watcher;
+  start_run(small_experiment(), run("a"), {.stop_at = std::chrono::steady_clock::now()}, watcher);
+  resume_run(run("a"), {"train.test=true"}, {}, watcher);
+  EXPECT_TRUE(RunPaths(run("a")).read_record().at("result").contains("test_metric"));
 }
 
 TEST_F(Trainer, AFinishedRunCanBeMadeLonger) {

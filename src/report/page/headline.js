@@ -83,7 +83,7 @@ function drawHeadline(report) {
   writeSummary(report);
   const tasks = distinct(report.groups.map((group) => group.task));
   document.getElementById("headline").append(
-    ...report.groups.filter((group) => group.results.best_metric)
+    ...report.groups.filter((group) => group.results.best_metric && !group.lra)  // those have a table below
       .map((group) => accuracyCard(group, tasks.length > 1)),
     ...report.scaling.filter((scaling) => scaling.savings.length > 0)
       .map((scaling) => savingCard(scaling.savings)));

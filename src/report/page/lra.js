@@ -30,18 +30,21 @@ function lraAverage(groups, tasks, paper) {
 function drawLra(report) {
   const groups = report.groups.filter((group) => group.lra);
   if (groups.length === 0) return;
-  const { tasks, averages } = report.lra;
+  const { tasks, rows: order, averages } = report.lra;
+  const place = (row) => (order.includes(row) ? order.indexOf(row) : order.length);
+  const names = [...new Set(groups.map((group) => group.lra.row))].sort((a, b) => place(a) - place(b));
   const titles = ["Model", ...tasks.map(capital), "Average"];
-  const rows = [...new Set(groups.map((group) => group.lra.row))].flatMap((row) => {
+  const rows = names.flatMap((row) => {
     const ofRow = groups.filter((group) => group.lra.row === row);
     const papers = tasks.map((task) => ofRow.find((group) => group.lra.task === task)?.lra.paper);
     const percent = (share) => (known(share) ? `${(100 * share).toFixed(2)}%` : "–");
+    const average = papers.some(known) ? averages[row] : null;
     const paper = papers.some(known)
-      ? [plainRow(titles, `${row}, the paper`, [...papers.map(percent), percent(averages[row])])] : [];
+      ? [plainRow(titles, `${row}, the paper`, [...papers.map(percent), percent(average)])] : [];
     const ours = [...new Set(ofRow.map((group) => group.name))].map((name) => {
       const line = ofRow.filter((group) => group.name === name);
       return plainRow(titles, name, [...tasks.map((task) => lraCell(line.find((group) => group.lra.task === task))),
-        lraAverage(line, tasks, averages[row])]);
+        lraAverage(line, tasks, average)]);
     });
     return [...paper, ...ours];
   });

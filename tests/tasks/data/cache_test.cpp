@@ -106,6 +106,18 @@ TEST(DataCache, AFileOfAnotherTaskOrSplitIsRefused) {
   EXPECT_THAT(as(TaskName::kText, Split::kTest), HasSubstr("wanted is text, test"));
 }
 
+TEST(DataCache, AFileSaysWhichSplitItHoldsWhateverItsName) {
+  const TemporaryFolder folder;
+  write_small(folder);
+  std::filesystem::rename(folder / kName, folder / "mine.fmmdata");
+  EXPECT_EQ(split_of_file(folder / "mine.fmmdata"), Split::kValid);
+  std::filesystem::resize_file(folder / "mine.fmmdata", 20);
+  for (const char* name : {"mine.fmmdata", "none.fmmdata"}) {
+    EXPECT_THAT(error_of([&] { split_of_file(folder / name); }),
+                AllOf(HasSubstr(name), HasSubstr("is no data file")));
+  }
+}
+
 TEST(DataCache, AMissingFileIsAnErrorThatSaysHowToMakeIt) {
   const TemporaryFolder folder;
   EXPECT_THAT(open_error(folder), AllOf(HasSubstr(kName), HasSubstr("fmmformer data import text"),
