@@ -110,11 +110,18 @@ std::vector<report::Record> lra_records(const LraSelection& selection, const fs:
   std::vector<report::Record> records;
   for (const LraName& name : names_of(selection)) {
     const fs::path folder = folder_of(out, name);
-    std::vector<fs::path> runs = {folder};
-    for (const int64_t seed : selection.seeds) runs.push_back(folder / seed_folder(seed));
-    for (const fs::path& run : runs) {
-      const fs::path file = RunPaths(run).record();
-      if (fs::exists(file)) records.push_back(report::read_record(file));
+    std::vector<fs::path> found = {RunPaths(folder).record()};
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(folder, none)) {
+      found.push_back(RunPaths(entry.path()).record());
+    }
+    std::ranges::sort(found);
+    for (const fs::path& file : found) {
+      if (!fs::exists(file)) continue;
+      report::Record record = report::read_record(file);
+      const bool wanted = selection.seeds.empty() ||
+                          std::ranges::find(selection.seeds, record.seed) != selection.seeds.end();
+      if (wanted) records.push_back(std::move(record));
     }
   }
   return records;

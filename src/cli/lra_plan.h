@@ -14,7 +14,7 @@ namespace fmmformer::cli {
 
 struct LraSelection {
   std::vector<std::string> tasks, rows, recipes;
-  std::vector<int64_t> seeds;
+  std::vector<int64_t> seeds;  // of records: none named means all
   bool tiny = false;
 };
 

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 struct ReproduceOptions {
-  LraSelection selection{.seeds = {1}};
+  LraSelection selection;
   std::string out, keep;
   double budget = -1;  // minutes; none was given
   std::vector<std::string> overrides;
@@ -49,7 +49,7 @@ void add_options(CLI::App& app, ReproduceOptions& options) {
             "and the last); text also has softmax_1024 and fmm2_band5_1024");
   add_names("--recipes", selection.recipes,
             "published, tuned (default: both; with --tiny the first)");
-  app.add_option("--seeds", selection.seeds, "numbers (default: 1)")
+  app.add_option("--seeds", selection.seeds, "numbers (default: 1; with --table all there are)")
       ->type_name("N,..")
       ->delimiter(',')
       ->check(CLI::NonNegativeNumber);
@@ -98,6 +98,7 @@ void fill_in(ReproduceOptions& options) {
   if (selection.tiny && selection.recipes.empty())
     selection.recipes = {std::string(report::kLraRecipes.front())};
   all(selection.recipes, report::kLraRecipes);
+  if (selection.seeds.empty() && !options.only_table) selection.seeds = {1};
   if (options.out.empty()) options.out = selection.tiny ? "runs/lra_tiny" : "runs/lra";
 }
 

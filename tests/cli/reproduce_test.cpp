@@ -148,14 +148,28 @@ TEST_F(Reproduce, KeepsTheModelOfTheBestSeedAndTheRecordsOfTheOthers) {
     EXPECT_EQ(record_of(kept / "seed-1").at("seed"), 1);
     EXPECT_FALSE(fs::exists(kept / "seed-2"));
   }
-  EXPECT_THAT(reproduce({"--tiny", "--table", "--seeds", "1,2"}, "kept").text,
-              HasSubstr("|     2 | 45.00 +-"));
+  EXPECT_THAT(reproduce({"--tiny", "--table"}, "kept").text, HasSubstr("|     2 | 45.00 +-"));
+  EXPECT_THAT(reproduce({"--tiny", "--table", "--seeds", "1"}, "kept").text,
+              HasSubstr("|     1 | 20.00 |"));
   // What is kept can be scored like a run.
   const Outcome scored =
       eval({"--run", kept, "--data", folder_ / "runs/data/listops/test.fmmdata"});
   EXPECT_EQ(scored.code, kDone) << scored.text;
   EXPECT_THAT(scored.text, HasSubstr("(100 predictions)"));
   EXPECT_THAT(eval({"--run", kept, "--step", "77"}).text, HasSubstr("keeps the model of step 2"));
+}
+
+TEST_F(Reproduce, WithoutATestSplitModelsAreScoredOnValidAloneAndANoteSaysSo) {
+  std::ofstream(folder_ / "l.tsv") << "Source\tTarget\n[SM 5 6 ]\t1\n[MAX 2 9 ]\t9\n";
+  const std::string source = folder_ / "l.tsv", data = folder_ / "d";
+  outcome_of(run_data,
+             {"fmmformer data",
+              {"import", "listops", "--train", source, "--valid", source, "--out", data}});
+  const Outcome outcome =
+      tiny({"--tasks", "listops", "--rows", "softmax", "--set", "task.listops.data=" + data});
+  EXPECT_EQ(outcome.code, kDone) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("listops has no test split here"));
+  EXPECT_FALSE(record_of(run_of("listops", "softmax")).at("result").contains("test_metric"));
 }
 
 TEST_F(Reproduce, AFolderOfAnotherConfigIsNotMixedIn) {
