@@ -9,7 +9,13 @@ from fmmformer import _library
 
 _library.load()
 
-from fmmformer.functional import (  # noqa: E402  the functions need the library
+from fmmformer.fast_weight import (  # noqa: E402  the functions need the library
+    fast_weight_attention,
+    fast_weight_attention_prefill,
+    fast_weight_attention_reference,
+    fast_weight_attention_step,
+)
+from fmmformer.functional import (  # noqa: E402
     fmm_attention,
     fmm_attention_prefill,
     fmm_attention_reference,
@@ -17,14 +23,19 @@ from fmmformer.functional import (  # noqa: E402  the functions need the library
     full_attention,
 )
 from fmmformer.layer import FMMAttention  # noqa: E402
-from fmmformer.state import FmmState  # noqa: E402
+from fmmformer.state import FastWeightState, FmmState  # noqa: E402
 
 __version__ = "0.1.0"
 
 __all__ = [
     "FMMAttention",
+    "FastWeightState",
     "FmmState",
     "__version__",
+    "fast_weight_attention",
+    "fast_weight_attention_prefill",
+    "fast_weight_attention_reference",
+    "fast_weight_attention_step",
     "fmm_attention",
     "fmm_attention_prefill",
     "fmm_attention_reference",

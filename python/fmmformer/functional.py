@@ -7,8 +7,6 @@ these functions work unchanged under autograd, autocast and torch.compile.
 
 from __future__ import annotations
 
-import difflib
-import inspect
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -16,10 +14,10 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
+from fmmformer._arguments import Layout, back_to, check_tensors, defaults_of, tokens_before_heads, with_defaults
 from fmmformer.state import FmmState
 
 Normaliser = Literal["row_sum", "inv_sqrt_length", "none"]
-Layout = Literal["bnhd", "bhnd"]
 
 
 class FmmOptions(TypedDict, total=False):
@@ -109,9 +107,9 @@ def fmm_attention(
         ValueError: naming the argument, what came, what is allowed and the way out.
     """
     function = "fmm_attention"
-    _check_tensors(function, near_weight=near_weight, far_weight=far_weight, token_mask=token_mask,
-                   dropout_seed=dropout_seed)  # fmt: skip
-    q, k, v = _tokens_before_heads(function, layout, q, k, v)
+    check_tensors(function, near_weight=near_weight, far_weight=far_weight, token_mask=token_mask,
+                  dropout_seed=dropout_seed)  # fmt: skip
+    q, k, v = tokens_before_heads(function, layout, q, k, v)
     out = torch.ops.fmmformer.fmm_attention(
         q, k, v, near_weight, far_weight, token_mask, _seed(q, near_dropout, dropout_seed),
         window=_window(function, bandwidth, window, causal),
@@ -124,7 +122,7 @@ def fmm_attention(
         far_scale=far_scale,
         near_dropout=near_dropout,
     )  # fmt: skip
-    return _back_to(layout, out)
+    return back_to(layout, out)
 
 
 def fmm_attention_reference(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[FmmOptions]) -> Tensor:
@@ -134,13 +132,13 @@ def fmm_attention_reference(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[F
     operations: time and memory O(N^2). Shares no code with the kernels.
     """
     function = "fmm_attention_reference"
-    given = _with_defaults(function, options)
-    q, k, v = _tokens_before_heads(function, given["layout"], q, k, v)
+    given = _given(function, options)
+    q, k, v = tokens_before_heads(function, given["layout"], q, k, v)
     seed = _seed(q, given["near_dropout"], given["dropout_seed"])
     out = torch.ops.fmmformer.fmm_attention_reference(
         q, k, v, *_weights_and_mask(given), seed, **_operator_options(function, given)
     )
-    return _back_to(given["layout"], out)
+    return back_to(given["layout"], out)
 
 
 def fmm_attention_prefill(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[FmmOptions]) -> tuple[Tensor, FmmState]:
@@ -155,15 +153,15 @@ def fmm_attention_prefill(q: Tensor, k: Tensor, v: Tensor, **options: Unpack[Fmm
         [B, N, H, Dv] (or the other layout) and the FmmState for `fmm_attention_step`.
     """
     function = "fmm_attention_prefill"
-    given = _with_defaults(function, options)
-    q, k, v = _tokens_before_heads(function, given["layout"], q, k, v)
+    given = _given(function, options)
+    q, k, v = tokens_before_heads(function, given["layout"], q, k, v)
     operator_options = _operator_options(function, given)
     with torch.no_grad():
         out, *state = torch.ops.fmmformer.fmm_attention_prefill(
             q, k, v, *_weights_and_mask(given), **operator_options
         )
     features = tuple(operator_options["feature_maps"]), operator_options["unit_features"]
-    return _back_to(given["layout"], out), FmmState(*state, *features)
+    return back_to(given["layout"], out), FmmState(*state, *features)
 
 
 def fmm_attention_step(q: Tensor, k: Tensor, v: Tensor, state: FmmState, **options: Unpack[FmmOptions]) -> Tensor:
@@ -185,8 +183,8 @@ def fmm_attention_step(q: Tensor, k: Tensor, v: Tensor, state: FmmState, **optio
             f"{function}: state is of type {type(state).__name__}, wanted is an FmmState; "
             "make one with fmm_attention_prefill or FmmState.load"
         )
-    given = _with_defaults(function, options)
-    _check_tensors(function, q=q, k=k, v=v)
+    given = _given(function, options)
+    check_tensors(function, q=q, k=k, v=v)
     with torch.no_grad():
         return torch.ops.fmmformer.fmm_attention_step(
             q, k, v, *_weights_and_mask(given), *state.tensors(), list(state.feature_maps), state.unit_features,
@@ -210,42 +208,20 @@ def full_attention(
     Runs on torch's scaled_dot_product_attention. `scale` None means 1 / sqrt(D); `dropout` draws from torch's own
     generator. Returns [B, N, H, Dv] (or the other layout); masked tokens are dead on both sides.
     """
-    _check_tensors("full_attention", token_mask=token_mask)
-    q, k, v = _tokens_before_heads("full_attention", layout, q, k, v)
+    check_tensors("full_attention", token_mask=token_mask)
+    q, k, v = tokens_before_heads("full_attention", layout, q, k, v)
     out = torch.ops.fmmformer.full_attention(q, k, v, token_mask, causal=causal, scale=scale, dropout=dropout)
-    return _back_to(layout, out)
+    return back_to(layout, out)
 
 
-# The defaults of FmmOptions: those of fmm_attention, so that they are written once.
-_DEFAULTS: dict[str, Any] = {
-    name: parameter.default
-    for name, parameter in inspect.signature(fmm_attention).parameters.items()
-    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-}
-
-
+_DEFAULTS: dict[str, Any] = defaults_of(fmm_attention)
 _TENSOR_OPTIONS = ("near_weight", "far_weight", "token_mask", "dropout_seed")
 
 
-def _check_tensors(function: str, **arguments: object) -> None:
-    """ValueError naming the first argument that is neither a tensor nor, where that is allowed, None."""
-    for name, value in arguments.items():
-        if isinstance(value, Tensor) or (value is None and name not in ("q", "k", "v")):
-            continue
-        raise ValueError(
-            f"{function}: {name} is of type {type(value).__name__}, wanted is a tensor"
-            f"{'' if name in ('q', 'k', 'v') else ' or None'}; make one with torch.tensor or torch.as_tensor"
-        )
-
-
-def _with_defaults(function: str, options: FmmOptions) -> dict[str, Any]:
-    for name in options:
-        if name not in _DEFAULTS:
-            nearest = difflib.get_close_matches(name, _DEFAULTS, n=1)
-            hint = f"did you mean '{nearest[0]}'?" if nearest else "see help(fmm_attention)"
-            raise TypeError(f"{function}: unknown option '{name}', allowed are {', '.join(_DEFAULTS)}; {hint}")
-    _check_tensors(function, **{name: options.get(name) for name in _TENSOR_OPTIONS})
-    return {**_DEFAULTS, **options}
+def _given(function: str, options: FmmOptions) -> dict[str, Any]:
+    given = with_defaults(function, options, _DEFAULTS)
+    check_tensors(function, **{name: given[name] for name in _TENSOR_OPTIONS})
+    return given
 
 
 def _weights_and_mask(given: dict[str, Any]) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -306,35 +282,3 @@ def _seed(q: Tensor, near_dropout: float, dropout_seed: Tensor | None) -> Tensor
     if dropout_seed is None and near_dropout > 0:
         return torch.randint(2**63 - 1, (1,), dtype=torch.int64, device=q.device)
     return dropout_seed
-
-
-def _tokens_before_heads(
-    function: str, layout: str, q: Tensor, k: Tensor, v: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Views in the operator's own order, [B, N, H, D]."""
-    _check_tensors(function, q=q, k=k, v=v)
-    if layout == "bnhd":
-        return q, k, v
-    if layout != "bhnd":
-        raise ValueError(
-            f"{function}: layout is {layout!r}, allowed are 'bnhd' ([B, N, H, D]) and 'bhnd' ([B, H, N, D]); "
-            "transpose other orders first, which copies nothing"
-        )
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.dim() != 4:
-            raise ValueError(
-                f"{function}: {name} has {tensor.dim()} dimensions ({list(tensor.shape)}), allowed is 4, "
-                '[batch, heads, length, dim] with layout="bhnd"'
-            )
-    # Here rather than in the operator, whose errors would show the shapes transposed.
-    if k.shape != q.shape or v.shape[:3] != q.shape[:3]:
-        name, other = ("k", k) if k.shape != q.shape else ("v", v)
-        raise ValueError(
-            f"{function}: {name} has shape {list(other.shape)} but q has {list(q.shape)}; q and k must have equal "
-            'shapes, and v may differ in the last dimension alone (layout="bhnd": [batch, heads, length, dim])'
-        )
-    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-
-
-def _back_to(layout: str, out: Tensor) -> Tensor:
-    return out.transpose(1, 2) if layout == "bhnd" else out

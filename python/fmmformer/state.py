@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What causal FMM attention remembers between tokens."""
+"""What causal attention remembers between tokens."""
 
 from __future__ import annotations
 
@@ -66,3 +66,57 @@ class FmmState:
 
     def _with(self, tensors: Iterable[Tensor]) -> FmmState:
         return FmmState(*tensors, self.feature_maps, self.unit_features)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class FastWeightState:
+    """All that fast-weight attention keeps of the tokens so far: constant in their number.
+
+    Made by `fast_weight_attention_prefill`, advanced in place by `fast_weight_attention_step`. Sums are fp32 (fp64 for
+    fp64 inputs).
+    """
+
+    memory: Tensor  #: [B, H, D, Dv]: W
+    key_sums: Tensor  #: [B, H, D]: z
+    tokens: Tensor  #: int64 [B]: how many real tokens were fed in
+    feature_map: str  #: whose sums these are; a step with another is an error
+    unit_features: bool  #: likewise
+
+    def __repr__(self) -> str:
+        batch, heads, dim, value_dim = self.memory.shape
+        return (
+            f"FastWeightState(tokens={self.tokens.tolist()}, batch={batch}, heads={heads}, head_dim={dim}, "
+            f"value_dim={value_dim}, feature_map={self.feature_map!r}, unit_features={self.unit_features}, "
+            f"dtype={self.memory.dtype}, device={self.memory.device})"
+        )
+
+    def tensors(self) -> list[Tensor]:
+        """The three tensors, in the order of the fields: what the operators take."""
+        return [self.memory, self.key_sums, self.tokens]
+
+    def to(self, device: torch.device | str) -> FastWeightState:
+        """The same state on another device (itself where it is there already: see `torch.Tensor.to`)."""
+        return self._with(tensor.to(device) for tensor in self.tensors())
+
+    def clone(self) -> FastWeightState:
+        """An independent copy: several continuations can start from one prompt."""
+        return self._with(tensor.clone() for tensor in self.tensors())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one safetensors file, whole or not at all; ValueError where its folder does not exist."""
+        torch.ops.fmmformer.fast_weight_state_save(
+            os.fspath(path), self.tensors(), self.feature_map, self.unit_features
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> FastWeightState:
+        """Reads what `save` wrote, onto the CPU.
+
+        Raises ValueError, saying what is wrong, for a file that is missing, cut short, damaged, of another version or
+        no FastWeightState.
+        """
+        tensors, feature_map, unit_features = torch.ops.fmmformer.fast_weight_state_load(os.fspath(path))
+        return cls(*tensors, feature_map, unit_features)
+
+    def _with(self, tensors: Iterable[Tensor]) -> FastWeightState:
+        return FastWeightState(*tensors, self.feature_map, self.unit_features)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fmmformer/attention/options.h"
 
+#include "fmmformer/attention/fast_weight_options.h"
+
 namespace fmmformer {
 
 std::span<const EnumName<FeatureMap>> EnumTable<FeatureMap>::entries() {
@@ -18,6 +20,15 @@ std::span<const EnumName<Normaliser>> EnumTable<Normaliser>::entries() {
       {Normaliser::kRowSum, "row_sum"},
       {Normaliser::kInvSqrtLength, "inv_sqrt_length"},
       {Normaliser::kNone, "none"},
+  };
+  return kEntries;
+}
+
+std::span<const EnumName<FastWeightNormaliser>> EnumTable<FastWeightNormaliser>::entries() {
+  static constexpr EnumName<FastWeightNormaliser> kEntries[] = {
+      {FastWeightNormaliser::kNone, "none"},
+      {FastWeightNormaliser::kOutput, "output"},
+      {FastWeightNormaliser::kOutputAndKey, "output_and_key"},
   };
   return kEntries;
 }

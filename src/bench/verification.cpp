@@ -8,7 +8,9 @@
 #include <cmath>
 #include <limits>
 
+#include "bench/fast_weight_peers.h"
 #include "bench/plain_torch.h"
+#include "fmmformer/attention/fast_weight_reference.h"
 #include "fmmformer/attention/fmm_reference.h"
 
 namespace fmmformer::bench {
@@ -98,8 +100,10 @@ void check_tensor(CaseReport& report, const AttentionCase& c, const Evaluations&
 
 void check_dead_tokens(CaseReport& report, const at::Tensor& live, const Tensors& ours) {
   for (const NamedTensor& result : ours) {
-    if (result.tensor.dim() != 4) continue;  // a weight's gradient belongs to no token
-    const at::Tensor dead = result.tensor.masked_select(~live.unsqueeze(-1).unsqueeze(-1));
+    if (result.name.ends_with("_weight")) continue;  // a weight's gradient belongs to no token
+    const at::Tensor channels =
+        result.tensor.dim() == 3 ? result.tensor.unsqueeze(-1) : result.tensor;  // beta has none
+    const at::Tensor dead = channels.masked_select(~live.unsqueeze(-1).unsqueeze(-1));
     report.checks.push_back({result.name, kDeadTokens, largest(dead), 0});
   }
 }
@@ -107,6 +111,17 @@ void check_dead_tokens(CaseReport& report, const at::Tensor& live, const Tensors
 Tensors on_cpu(Tensors tensors) {
   for (NamedTensor& one : tensors) one.tensor = one.tensor.cpu();
   return tensors;
+}
+
+using Moment = std::chrono::steady_clock::time_point;
+
+CaseReport report_on(const AttentionCase& c, c10::ScalarType dtype, const Evaluations& all,
+                     const std::optional<at::Tensor>& live, Moment start) {
+  CaseReport report{.name = c.name, .dtype = dtype};
+  for (size_t i = 0; i < all.ours.size(); ++i) check_tensor(report, c, all, i);
+  if (live) check_dead_tokens(report, *live, all.ours);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
 }
 
 }  // namespace
@@ -138,11 +153,23 @@ CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtyp
       .exact = evaluate(fmm_attention_reference, exact_tensors),
       .plain = evaluate(plain_torch_attention, tensors),
       .plain_exact = evaluate(plain_torch_attention, exact_tensors)};
-  CaseReport report{.name = attention_case.name, .dtype = dtype};
-  for (size_t i = 0; i < all.ours.size(); ++i) check_tensor(report, attention_case, all, i);
-  if (tensors.inputs.token_mask) check_dead_tokens(report, *tensors.inputs.token_mask, all.ours);
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return report;
+  return report_on(attention_case, dtype, all, tensors.inputs.token_mask, start);
+}
+
+CaseReport verify_case(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed) {
+  return verify_case(one, dtype, seed, fast_weight_attention);
+}
+
+CaseReport verify_case(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed,
+                       const FastWeightFunction& attention) {
+  const auto start = std::chrono::steady_clock::now();
+  const FastWeightTensors tensors = make_inputs(one, dtype, seed);
+  const FastWeightTensors exact_tensors = in_double(tensors);
+  const Evaluations all{.ours = evaluate(attention, tensors),
+                        .exact = evaluate(fast_weight_attention_reference, exact_tensors),
+                        .plain = evaluate(plain_torch_fast_weight, tensors),
+                        .plain_exact = evaluate(plain_torch_fast_weight, exact_tensors)};
+  return report_on(one.attention, dtype, all, tensors.inputs.token_mask, start);
 }
 
 }  // namespace fmmformer::bench

@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "bench/case_tensors.h"
+#include "bench/fast_weight_cases.h"
 
 namespace fmmformer::bench {
 
 /// One number held against what it may be at most.
 struct Check {
-  std::string tensor;     // out, d_q, d_k, d_v, d_near_weight, d_far_weight
+  std::string tensor;     // out, d_q, d_k, d_v, d_near_weight, d_far_weight, d_beta
   std::string_view rule;  // kRelativeRms, kTwicePlainTorch or kDeadTokens
   double error = 0;
   double allowed = 0;
@@ -45,5 +46,10 @@ CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtyp
                        uint64_t seed = 1, const c10::Device& device = c10::kCPU);
 CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed,
                        const AttentionFunction& attention, const c10::Device& device = c10::kCPU);
+
+/// The same for fast-weight attention, on the CPU.
+CaseReport verify_case(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed = 1);
+CaseReport verify_case(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed,
+                       const FastWeightFunction& attention);
 
 }  // namespace fmmformer::bench

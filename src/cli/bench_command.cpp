@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/compiled_peer.h"
 #include "cli/device_options.h"
+#include "cli/fast_weight_bench.h"
 #include "cli/gpu_bench.h"
 #include "cli/lengths.h"
 #include "cli/scaling_command.h"
@@ -233,6 +234,7 @@ int run_bench_attention(const CommandLine& line) {
 constexpr Command kSubjects[] = {
     {"attention", run_bench_attention,
      "fmm_attention beside softmax, a torch composite and a dense near field"},
+    {"fast-weight", run_bench_fast_weight, "fast_weight_attention beside torch loops over chunks"},
     {"scaling", run_bench_scaling, "time and memory against length: softmax, linear, FMM"},
 };
 constexpr CommandTable kTable = {"Times our operators against their peers.", kSubjects,

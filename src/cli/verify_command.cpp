@@ -3,12 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "bench/verification.h"
 #include "cli/commands.h"
 #include "cli/device_options.h"
+#include "cli/formatted.h"
 #include "cli/live_line.h"
 #include "cli/version.h"
 #include "fmmformer/attention/cpu_info.h"
@@ -28,20 +30,52 @@ struct VerifyOptions {
   DeviceOptions device;
 };
 
-std::vector<AttentionCase> chosen_cases(const VerifyOptions& options) {
-  std::vector<AttentionCase> chosen;
-  for (const std::string& name : options.cases) {
-    chosen.push_back(case_named(name));
-    if (!chosen.back().has_tag(CaseTag::kVerify)) {
-      throw UsageError(
-          "case '" + name +
-          "' is for timing and too large for the dense reference; --list shows the others");
-    }
+/// A case of either operator: what is listed, and how it is held against its reference.
+struct Job {
+  AttentionCase attention_case;
+  std::string shape;
+  bool on_gpu;  // whether there are kernels for one
+  std::function<CaseReport(c10::ScalarType, const c10::Device&)> verify;
+};
+
+std::vector<Job> all_jobs() {
+  std::vector<Job> jobs;
+  for (const AttentionCase& one : attention_cases()) {
+    jobs.push_back({one, shape_text(one), /*on_gpu=*/true,
+                    [&one](c10::ScalarType dtype, const c10::Device& device) {
+                      return verify_case(one, dtype, /*seed=*/1, device);
+                    }});
   }
+  for (const FastWeightCase& one : fast_weight_cases()) {
+    jobs.push_back({one.attention, shape_text(one), /*on_gpu=*/false,
+                    [&one](c10::ScalarType dtype, const c10::Device&) {
+                      return verify_case(one, dtype, /*seed=*/1);
+                    }});
+  }
+  return jobs;
+}
+
+Job job_named(const std::vector<Job>& jobs, const std::string& name) {
+  for (const Job& job : jobs) {
+    if (job.attention_case.name != name) continue;
+    if (job.attention_case.has_tag(CaseTag::kVerify)) return job;
+    throw UsageError("case '" + name +
+                     "' is for timing and too large for the reference; --list shows the others");
+  }
+  case_named(name);  // throws, and says what comes near
+  throw UsageError("there is no case '" + name + "'; --list shows all");
+}
+
+std::vector<Job> chosen_jobs(const VerifyOptions& options) {
+  const std::vector<Job> jobs = all_jobs();
+  std::vector<Job> chosen;
+  for (const std::string& name : options.cases) chosen.push_back(job_named(jobs, name));
   if (!options.cases.empty()) return chosen;
-  for (const AttentionCase& one : cases_with_tag(CaseTag::kVerify)) {
+  for (const Job& job : jobs) {
+    const AttentionCase& one = job.attention_case;
+    if (!one.has_tag(CaseTag::kVerify)) continue;
     if (options.quick && !one.has_tag(CaseTag::kQuick)) continue;
-    if (one.name.find(options.filter) != std::string::npos) chosen.push_back(one);
+    if (one.name.find(options.filter) != std::string::npos) chosen.push_back(job);
   }
   if (chosen.empty()) {
     throw std::invalid_argument("no case has '" + options.filter +
@@ -50,11 +84,13 @@ std::vector<AttentionCase> chosen_cases(const VerifyOptions& options) {
   return chosen;
 }
 
-void print_list(const std::vector<AttentionCase>& cases) {
-  for (const AttentionCase& one : cases) {
+void print_list(const std::vector<Job>& jobs) {
+  for (const Job& job : jobs) {
     std::string types;
-    for (const c10::ScalarType dtype : one.dtypes) types.append(" ").append(dtype_name(dtype));
-    std::printf("%-40s %-32s%s\n", one.name.c_str(), shape_text(one).c_str(), types.c_str());
+    for (const c10::ScalarType dtype : job.attention_case.dtypes)
+      types.append(" ").append(dtype_name(dtype));
+    std::printf("%-40s %-32s%s\n", job.attention_case.name.c_str(), job.shape.c_str(),
+                types.c_str());
   }
 }
 
@@ -95,18 +131,18 @@ nlohmann::json to_json(const std::vector<CaseReport>& reports) {
           {"cases", rows}};
 }
 
-std::vector<CaseReport> verify_all(const std::vector<AttentionCase>& cases,
-                                   const c10::Device& device) {
+std::vector<CaseReport> verify_all(const std::vector<Job>& jobs, const c10::Device& device) {
   const LiveLine live;
   std::vector<CaseReport> reports;
   size_t runs = 0;
-  for (const AttentionCase& one : cases) runs += one.dtypes.size();
-  for (const AttentionCase& one : cases) {
-    for (const c10::ScalarType dtype : one.dtypes) {
+  for (const Job& job : jobs) runs += job.attention_case.dtypes.size();
+  for (const Job& job : jobs) {
+    if (!device.is_cpu() && !job.on_gpu) continue;
+    for (const c10::ScalarType dtype : job.attention_case.dtypes) {
       if (!device.is_cpu() && dtype == c10::kDouble) continue;  // fp64 runs on the CPU alone
-      live.show("[" + std::to_string(reports.size() + 1) + "/" + std::to_string(runs) + "] " +
-                one.name + " " + std::string(dtype_name(dtype)));
-      reports.push_back(verify_case(one, dtype, /*seed=*/1, device));
+      live.show(formatted("[%zu/%zu] %s %s", reports.size() + 1, runs,
+                          job.attention_case.name.c_str(), std::string(dtype_name(dtype)).c_str()));
+      reports.push_back(job.verify(dtype, device));
       live.clear();
       print_report(reports.back());
       std::fflush(stdout);
@@ -132,7 +168,7 @@ int summarise_reports(const std::vector<CaseReport>& reports) {
 int run_verify(const CommandLine& line) {
   VerifyOptions options;
   CLI::App app(
-      "Holds the operator on this machine against the dense double reference: output and every "
+      "Holds the operators on this machine against their double references: output and every "
       "gradient, over the\n"
       "named cases. A line per case: its worst tensor, that error, what is allowed, and by which "
       "rule.");
@@ -149,14 +185,14 @@ int run_verify(const CommandLine& line) {
       "Exit code 1 when a case fails.\n\nExample:\n  fmmformer verify --quick --filter mask");
   if (!read_options(app, line)) return kDone;
 
-  const std::vector<AttentionCase> cases = chosen_cases(options);
+  const std::vector<Job> jobs = chosen_jobs(options);
   if (options.list) {
-    print_list(cases);
+    print_list(jobs);
     return kDone;
   }
   const c10::Device device = use_device(options.device);
   check_output_file("--json", options.json);
-  const std::vector<CaseReport> reports = verify_all(cases, device);
+  const std::vector<CaseReport> reports = verify_all(jobs, device);
   if (!options.json.empty()) write_file_atomically(options.json, to_json(reports).dump(2) + "\n");
   return summarise_reports(reports);
 }

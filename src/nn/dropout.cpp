@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "attention/fmm/cpu/parallel.h"
+#include "attention/cpu/parallel.h"
 #include "attention/philox.h"
 #include "fmmformer/core/random.h"
 #include "nn/cpu/dropout_kernel.h"

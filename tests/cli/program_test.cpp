@@ -22,8 +22,9 @@ TEST_F(Program, SaysItsVersionCommitTorchAndInstructionSet) {
 }
 
 TEST_F(Program, HelpHasAnExampleEverywhere) {
-  for (const auto* command : {"", "verify", "bench", "bench attention", "bench scaling", "train",
-                              "eval", "predict", "report", "presets", "config", "data", "demo"}) {
+  for (const auto* command :
+       {"", "verify", "bench", "bench attention", "bench fast-weight", "bench scaling", "train",
+        "eval", "predict", "report", "presets", "config", "data", "demo"}) {
     const Outcome outcome = run_program(std::string(command) + " --help");
     EXPECT_EQ(outcome.exit_code, 0) << command;
     EXPECT_THAT(outcome.text, HasSubstr("Example")) << command;

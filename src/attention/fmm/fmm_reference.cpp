@@ -10,42 +10,12 @@
 #include <limits>
 
 #include "attention/problem.h"
+#include "attention/reference_features.h"
 
 namespace fmmformer {
 namespace {
 
 using at::Tensor;
-
-Tensor phi(FeatureMap map, const Tensor& x) {
-  const Tensor zero = at::zeros_like(x);
-  switch (map) {
-    case FeatureMap::kElu:  // exp(x) below 0, x + 1 above; min keeps the branch that is not taken
-                            // finite
-      return at::where(x > 0, x + 1, at::minimum(x, zero).exp());
-    case FeatureMap::kEluFlip:
-      return at::where(x < 0, 1 - x, at::minimum(-x, zero).exp());
-    case FeatureMap::kTanh1:
-      return 2 * at::sigmoid(2 * x);  // = tanh(x) + 1 without cancellation for negative x
-    case FeatureMap::kTanh:
-      return at::tanh(x);
-    case FeatureMap::kRelu:
-      return at::relu(x);
-    case FeatureMap::kSoftplus:
-      return at::logaddexp(x, zero);
-    case FeatureMap::kIdentity:
-      return x;
-  }
-  TORCH_INTERNAL_ASSERT(false, "feature map without a definition");
-}
-
-Tensor features(FeatureMap map, bool unit, const Tensor& x) {
-  const Tensor value = phi(map, x);
-  if (!unit) return value;
-  const Tensor sum = value.sum(-1, /*keepdim=*/true);
-  const Tensor nonzero = sum != 0;
-  return at::where(nonzero, value / at::where(nonzero, sum, at::ones_like(sum)),
-                   at::zeros_like(value));
-}
 
 // Philox4x32-7 (Salmon et al., 2011), one counter at a time.
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
@@ -96,12 +66,9 @@ Tensor near_field(const Problem& problem, const Tensor& q, const Tensor& k, cons
 }
 
 Tensor normaliser(const Problem& problem, FeatureMap map, const Tensor& row_sums) {
-  const double eps = problem.options.eps;
   switch (problem.options.normaliser) {
     case Normaliser::kRowSum:
-      if (!is_signed(map)) return row_sums + eps;
-      return at::where(row_sums.abs() > eps, row_sums,
-                       at::copysign(at::full_like(row_sums, eps), row_sums.detach()));
+      return reference_divisor(map, problem.options.eps, row_sums);
     case Normaliser::kInvSqrtLength:
       return at::full_like(row_sums, std::sqrt(static_cast<double>(problem.length)));
     case Normaliser::kNone:
@@ -113,8 +80,8 @@ Tensor normaliser(const Problem& problem, FeatureMap map, const Tensor& row_sums
 Tensor far_field(const Problem& problem, FeatureMap map, const Tensor& q, const Tensor& k,
                  const Tensor& v, const Tensor& reached) {
   const bool unit = problem.options.unit_features;
-  const Tensor products =
-      at::matmul(features(map, unit, q), features(map, unit, k).transpose(-1, -2));
+  const Tensor products = at::matmul(reference_features(map, unit, q),
+                                     reference_features(map, unit, k).transpose(-1, -2));
   const Tensor weights = at::where(reached, products, 0.0);
   const Tensor norm = normaliser(problem, map, weights.sum(-1, true));
   return problem.options.far_scale * at::matmul(weights, v) / norm;

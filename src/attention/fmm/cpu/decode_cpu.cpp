@@ -8,8 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "attention/cpu/parallel.h"
 #include "attention/feature_map.h"
-#include "attention/fmm/cpu/parallel.h"
 #include "attention/fmm/fmm_schema.h"
 #include "attention/fmm/fmm_step.h"
 

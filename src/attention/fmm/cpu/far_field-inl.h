@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/fmm/cpu/features-inl.h"
-#include "attention/fmm/cpu/products-inl.h"
-#include "attention/fmm/cpu/rows-inl.h"
+#include "attention/cpu/features-inl.h"
+#include "attention/cpu/products-inl.h"
+#include "attention/cpu/rows-inl.h"
+#include "attention/cpu/tile_io-inl.h"
 #include "attention/fmm/cpu/sweep.h"
-#include "attention/fmm/cpu/tile_io-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {

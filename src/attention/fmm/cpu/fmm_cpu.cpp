@@ -11,7 +11,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/fmm/cpu/parallel.h"
+#include "attention/cpu/parallel.h"
+#include "attention/cpu/tensor_views.h"
 #include "attention/fmm/cpu/sweep.h"
 #include "attention/fmm/fmm_schema.h"
 #include "attention/problem.h"
@@ -20,30 +21,13 @@ namespace fmmformer {
 namespace {
 
 using at::Tensor;
-using cpu::Arena, cpu::FarState, cpu::Segment, cpu::SweepArgs;
+using cpu::Arena, cpu::FarState, cpu::Segment, cpu::SweepArgs, cpu::view_of;
 using OptionalTensor = std::optional<Tensor>;
 using Tensors5 = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 constexpr int64_t kTasksWanted =
     8;  // enough to balance a desktop's cores; beyond it segments only cost
 constexpr int64_t kShortestSegment = 512;  // below, the pass that joins segments is no longer small
-
-cpu::View view_of(const Tensor& tensor) {
-  return {tensor.data_ptr(), tensor.stride(0), tensor.stride(1), tensor.stride(2)};
-}
-
-cpu::Element element_of(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return cpu::Element::kFloat64;
-    case at::kFloat:
-      return cpu::Element::kFloat32;
-    case at::kBFloat16:
-      return cpu::Element::kBFloat16;
-    default:
-      return cpu::Element::kFloat16;
-  }
-}
 
 // The tensors that SweepArgs points into but that the caller did not give in this form.
 struct Prepared {
@@ -61,7 +45,7 @@ SweepArgs<Real> sweep_args(const Problem& problem, const AttentionInputs& inputs
       expanded_weight(weights.far_weight,
                       {problem.feature_maps(), problem.heads, problem.value_dim}, real, at::kCPU);
   SweepArgs<Real> args;
-  args.element = element_of(inputs.q.scalar_type());
+  args.element = cpu::element_of(inputs.q.scalar_type());
   args.batch = problem.batch, args.length = problem.length, args.heads = problem.heads;
   args.head_dim = problem.head_dim, args.value_dim = problem.value_dim;
   args.q = view_of(inputs.q), args.k = view_of(inputs.k), args.v = view_of(inputs.v);

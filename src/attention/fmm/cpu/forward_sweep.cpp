@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "attention/fmm/cpu/targets.h"
+#include "attention/cpu/targets.h"
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/fmm/cpu/forward_sweep.cpp"

@@ -9,11 +9,11 @@
 
 #include <algorithm>
 
+#include "attention/cpu/products-inl.h"
+#include "attention/cpu/rows-inl.h"
+#include "attention/cpu/tile_io-inl.h"
 #include "attention/fmm/cpu/dropout-inl.h"
-#include "attention/fmm/cpu/products-inl.h"
-#include "attention/fmm/cpu/rows-inl.h"
 #include "attention/fmm/cpu/sweep.h"
-#include "attention/fmm/cpu/tile_io-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {

@@ -15,10 +15,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/cpu/simd_math-inl.h"
+#include "attention/cpu/tile_io-inl.h"
 #include "attention/fmm/cpu/near_block-inl.h"
-#include "attention/fmm/cpu/simd_math-inl.h"
 #include "attention/fmm/cpu/sweep.h"
-#include "attention/fmm/cpu/tile_io-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {

@@ -22,24 +22,16 @@
 
 #include <cstdint>
 
-#include "attention/fmm/cpu/arena.h"
-#include "fmmformer/attention/options.h"
+#include "attention/cpu/arena.h"
+#include "attention/cpu/tile.h"
 
 namespace fmmformer::cpu {
 
-enum class Element { kFloat64, kFloat32, kBFloat16, kFloat16 };
-
-/// A [batch, length, heads, dim] tensor by strides, in elements; the last dimension is contiguous.
-struct View {
-  void* data = nullptr;
-  int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
-};
-
 /// One call of the operator. `Real` is what sums are kept in: double for fp64 tensors, else float.
 template <typename Real>
-struct SweepArgs {
+struct SweepArgs : FeatureLayout {
   Element element;
-  int64_t batch, length, heads, head_dim, value_dim;
+  int64_t batch, length, heads, value_dim;
   View q, k, v, out, grad_out, dq, dk, dv;
   const bool* token_mask = nullptr;  // [batch, length] contiguous, or none
 
@@ -50,9 +42,6 @@ struct SweepArgs {
   uint64_t dropout_seed = 0;
 
   bool causal = false;
-  int maps = 0;
-  FeatureMap feature_maps[kMaxFeatureMaps] = {};
-  bool unit_features = false;
   Normaliser normaliser = Normaliser::kRowSum;
   Real eps = 0;
   Real far_scale = 1;
@@ -68,21 +57,6 @@ struct SweepArgs {
                           // its way from the query sweep to the key sweep; may be dk and dv
 };
 
-/// Rows [begin, end) of one (batch entry, head).
-struct Segment {
-  int64_t batch, head, begin, end;
-};
-
-// Tokens. Longer chunks waste work inside the chunk, shorter ones traffic to the state.
-inline constexpr int64_t kChunk = 32;
-inline constexpr int64_t kVectorPad =
-    16;  // feature and value rows are padded to whole 64-byte (fp32) vectors
-
-constexpr int64_t round_up(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
-constexpr int64_t padded(int64_t dim) { return round_up(dim, kVectorPad); }
-
 /// A sum over tokens of (feature row) x (value row), with the sum of the feature rows: S and z
 /// above, or G and its counterpart. [R, padded Dv] and [R], both zeroed or filled by the caller.
 template <typename Real>
@@ -90,10 +64,6 @@ struct FarState {
   Real* sums = nullptr;
   Real* key_sums = nullptr;
 };
-template <typename Real>
-int64_t feature_width(const SweepArgs<Real>& args) {
-  return args.maps * padded(args.head_dim);
-}
 template <typename Real>
 int64_t far_state_size(const SweepArgs<Real>& args) {  // of sums and key_sums together
   return feature_width(args) * (padded(args.value_dim) + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "attention/fmm/cpu/arena.h"
+#include "attention/cpu/arena.h"
 
 #include <gtest/gtest.h>
 

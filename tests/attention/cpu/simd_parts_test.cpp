@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of the SIMD kernels, each on every instruction set that this machine has, against plain
 // loops.
-#include "attention/fmm/cpu/targets.h"
+#include "attention/cpu/targets.h"
 // clang-format off
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "../tests/attention/fmm/cpu/simd_parts_test.cpp"
+#define HWY_TARGET_INCLUDE "../tests/attention/cpu/simd_parts_test.cpp"
 #include "hwy/foreach_target.h"
 // clang-format on
 #include <gtest/gtest.h>
@@ -14,10 +14,10 @@
 #include <random>
 #include <vector>
 
+#include "attention/cpu/features-inl.h"
+#include "attention/cpu/products-inl.h"
+#include "attention/cpu/simd_math-inl.h"
 #include "attention/fmm/cpu/dropout-inl.h"
-#include "attention/fmm/cpu/features-inl.h"
-#include "attention/fmm/cpu/products-inl.h"
-#include "attention/fmm/cpu/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "attention/fmm/cpu/targets.h"
+#include "attention/cpu/targets.h"
 #include "hwy/highway.h"
 
 namespace fmmformer {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "attention/fmm/cpu/arena.h"
+#include "attention/cpu/arena.h"
 
 namespace fmmformer::cpu {
 

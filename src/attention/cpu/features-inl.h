@@ -9,19 +9,18 @@
 
 #include <type_traits>
 
-#include "attention/fmm/cpu/rows-inl.h"
-#include "attention/fmm/cpu/simd_math-inl.h"
-#include "attention/fmm/cpu/sweep.h"
-#include "attention/fmm/cpu/tile_io-inl.h"
+#include "attention/cpu/arena.h"
+#include "attention/cpu/rows-inl.h"
+#include "attention/cpu/simd_math-inl.h"
+#include "attention/cpu/tile_io-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <typename Real>
-HWY_INLINE bool any_map_needs_exp(const SweepArgs<Real>& args) {
-  for (int l = 0; l < args.maps; ++l) {
-    if (needs_exp(args.feature_maps[l])) return true;
+HWY_INLINE bool any_map_needs_exp(const FeatureLayout& layout) {
+  for (int l = 0; l < layout.maps; ++l) {
+    if (needs_exp(layout.feature_maps[l])) return true;
   }
   return false;
 }
@@ -50,9 +49,9 @@ struct FeatureTile {
   Real* exps;    // [kChunk, padded D]: exp(-|x|), where a map needs it
   Real* reciprocals;  // [kChunk, maps]: of sum_d phi, where features are unit features
 
-  FeatureTile(const SweepArgs<Real>& args, Arena& arena)
-      : values(arena.take<Real>(kChunk * feature_width(args))),
-        exps(arena.take<Real>(kChunk * padded(args.head_dim))),
+  FeatureTile(const FeatureLayout& layout, Arena& arena)
+      : values(arena.take<Real>(kChunk * feature_width(layout))),
+        exps(arena.take<Real>(kChunk * padded(layout.head_dim))),
         reciprocals(arena.take<Real>(kChunk * kMaxFeatureMaps)) {}
 };
 
@@ -79,43 +78,43 @@ HWY_INLINE void with_map(FeatureMap map, const Use& use) {
 
 // One map of all rows of a tile. The padding must stay 0: phi(0) need not be.
 template <FeatureMap kMap, typename Real>
-HWY_INLINE void map_rows(const SweepArgs<Real>& args, int64_t count, const Real* tile,
+HWY_INLINE void map_rows(const FeatureLayout& layout, int64_t count, const Real* tile,
                          const Real* exps, Real* values) {
   const hn::ScalableTag<Real> d;
   const VectorOps<decltype(d)> ops{d};
   constexpr int64_t kLanes = hn::MaxLanes(d);
-  const int64_t width = padded(args.head_dim), stride = feature_width(args);
+  const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
   for (int64_t i = 0; i < count; ++i, values += stride) {
     for (int64_t c = 0; c < width; c += kLanes, tile += kLanes, exps += kLanes) {
       const auto value = feature_value(ops, kMap, hn::Load(d, tile), hn::Load(d, exps));
       hn::Store(value, d, values + c);
     }
-    if (args.head_dim < width) zero_row(values, args.head_dim, width);
+    if (layout.head_dim < width) zero_row(values, layout.head_dim, width);
   }
 }
 
 /// The features of the rows [begin, begin + count) that `tile` holds.
 template <typename Real>
-HWY_NOINLINE void feature_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+HWY_NOINLINE void feature_rows(const FeatureLayout& layout, const Rows& rows, int64_t begin,
                                int64_t count, const Real* tile, const NextRows& next,
                                FeatureTile<Real>& result) {
   const hn::ScalableTag<Real> d;
-  const int64_t width = padded(args.head_dim), stride = feature_width(args);
-  const bool with_exp = any_map_needs_exp(args);
+  const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
+  const bool with_exp = any_map_needs_exp(layout);
   for (int64_t i = 0; i < count; ++i) {
     next.ask_for(i);
     for (int64_t c = i * width; with_exp && c < (i + 1) * width; c += hn::Lanes(d))
       hn::Store(exp_minus_abs(d, hn::Load(d, tile + c)), d, result.exps + c);
   }
-  for (int l = 0; l < args.maps; ++l) {
-    with_map(args.feature_maps[l], [&](auto map) {
-      map_rows<decltype(map)::value>(args, count, tile, result.exps, result.values + l * width);
+  for (int l = 0; l < layout.maps; ++l) {
+    with_map(layout.feature_maps[l], [&](auto map) {
+      map_rows<decltype(map)::value>(layout, count, tile, result.exps, result.values + l * width);
     });
   }
-  if (args.unit_features) {
+  if (layout.unit_features) {
     for (int64_t i = 0; i < count; ++i) {
-      make_unit_features(args.maps, width, result.values + i * stride,
-                         result.reciprocals + i * args.maps);
+      make_unit_features(layout.maps, width, result.values + i * stride,
+                         result.reciprocals + i * layout.maps);
     }
   }
   if (rows.mask == nullptr && begin >= 0 && begin + count <= rows.length) return;
@@ -140,12 +139,12 @@ HWY_INLINE void unit_feature_gradient(int maps, int64_t width, const Real* featu
 
 // dx (+)= phi'(x) gradient, for one map of all rows of a tile.
 template <FeatureMap kMap, typename Real>
-HWY_INLINE void map_rows_backward(const SweepArgs<Real>& args, int64_t count, const Real* tile,
+HWY_INLINE void map_rows_backward(const FeatureLayout& layout, int64_t count, const Real* tile,
                                   const Real* exps, const Real* gradient, bool first, Real* dx) {
   const hn::ScalableTag<Real> d;
   const VectorOps<decltype(d)> ops{d};
   constexpr int64_t kLanes = hn::MaxLanes(d);
-  const int64_t width = padded(args.head_dim), stride = feature_width(args);
+  const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
   for (int64_t i = 0; i < count; ++i, gradient += stride) {
     for (int64_t c = 0; c < width; c += kLanes, tile += kLanes, exps += kLanes, dx += kLanes) {
       const auto slope = feature_slope(ops, kMap, hn::Load(d, tile), hn::Load(d, exps));
@@ -157,19 +156,19 @@ HWY_INLINE void map_rows_backward(const SweepArgs<Real>& args, int64_t count, co
 
 /// dx[i] = sum_l phi_l'(x[i]) dfeature[i][l]: overwrites dx; destroys the gradient tile.
 template <typename Real>
-HWY_NOINLINE void feature_rows_backward(const SweepArgs<Real>& args, int64_t count,
+HWY_NOINLINE void feature_rows_backward(const FeatureLayout& layout, int64_t count,
                                         const Real* tile, const FeatureTile<Real>& features,
                                         Real* gradient, Real* dx) {
-  const int64_t width = padded(args.head_dim), stride = feature_width(args);
-  if (args.unit_features) {
+  const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
+  if (layout.unit_features) {
     for (int64_t i = 0; i < count; ++i) {
-      unit_feature_gradient(args.maps, width, features.values + i * stride,
-                            features.reciprocals + i * args.maps, gradient + i * stride);
+      unit_feature_gradient(layout.maps, width, features.values + i * stride,
+                            features.reciprocals + i * layout.maps, gradient + i * stride);
     }
   }
-  for (int l = 0; l < args.maps; ++l) {
-    with_map(args.feature_maps[l], [&](auto map) {
-      map_rows_backward<decltype(map)::value>(args, count, tile, features.exps,
+  for (int l = 0; l < layout.maps; ++l) {
+    with_map(layout.feature_maps[l], [&](auto map) {
+      map_rows_backward<decltype(map)::value>(layout, count, tile, features.exps,
                                               gradient + l * width, l == 0, dx);
     });
   }

@@ -10,7 +10,7 @@
 
 #include <cstring>
 
-#include "attention/fmm/cpu/sweep.h"
+#include "attention/cpu/tile.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -27,8 +27,8 @@ struct Rows {
   }
 };
 
-template <typename Real>
-HWY_INLINE Rows rows_of(const SweepArgs<Real>& args, const Segment& segment) {
+template <typename Args>
+HWY_INLINE Rows rows_of(const Args& args, const Segment& segment) {
   return {segment.batch, segment.head, args.length,
           args.token_mask == nullptr ? nullptr : args.token_mask + segment.batch * args.length};
 }

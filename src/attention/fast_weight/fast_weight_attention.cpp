@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schema, gradient, shape-only kernels and the public function of fast_weight_attention. No
+// arithmetic: that is the backends'.
+#include "fmmformer/attention/fast_weight_attention.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "attention/fast_weight/fast_weight_problem.h"
+#include "attention/fast_weight/fast_weight_schema.h"
+#include "attention/problem.h"
+#include "fmmformer/attention/fast_weight_reference.h"
+
+namespace fmmformer {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+FastWeightOptions fast_weight_options_from_schema(const char* function,
+                                                  const std::string& feature_map,
+                                                  bool unit_features, const std::string& normaliser,
+                                                  double eps, double far_scale) {
+  FastWeightOptions options{.unit_features = unit_features, .eps = eps, .far_scale = far_scale};
+  try {
+    options.feature_map = enum_from_name<FeatureMap>(feature_map);
+    options.normaliser = enum_from_name<FastWeightNormaliser>(normaliser);
+  } catch (const std::invalid_argument& error) {
+    TORCH_CHECK_VALUE(false, function, ": ", error.what());
+  }
+  check_options(function, options);
+  return options;
+}
+
+PackedOptions pack_options(const FastWeightOptions& options) {
+  return {.codes = {static_cast<int64_t>(options.feature_map), options.unit_features,
+                    static_cast<int64_t>(options.normaliser)},
+          .scales = {options.eps, options.far_scale}};
+}
+
+FastWeightOptions unpack_fast_weight_options(at::IntArrayRef codes, at::ArrayRef<double> scales) {
+  TORCH_INTERNAL_ASSERT(codes.size() == 3 && scales.size() == 2);
+  return {.feature_map = static_cast<FeatureMap>(codes[0]),
+          .unit_features = codes[1] != 0,
+          .normaliser = static_cast<FastWeightNormaliser>(codes[2]),
+          .eps = scales[0],
+          .far_scale = scales[1]};
+}
+
+namespace {
+
+using ForwardTuple = std::tuple<Tensor, Tensor, Tensor>;
+using ForwardSignature = ForwardTuple(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                      const OptionalTensor&, at::IntArrayRef, at::ArrayRef<double>,
+                                      bool);
+using BackwardTuple = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+using BackwardSignature = BackwardTuple(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                                        const Tensor&, const OptionalTensor&, const Tensor&,
+                                        const Tensor&, at::IntArrayRef, at::ArrayRef<double>);
+
+ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
+                          const OptionalTensor& token_mask, const PackedOptions& options,
+                          bool keep_states) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("fmmformer::fast_weight_attention_forward", "")
+                             .typed<ForwardSignature>();
+  return op.call(q, k, v, beta, token_mask, options.codes, options.scales, keep_states);
+}
+
+// Nothing here may ask for sizes: under torch.compile the length is symbolic, and checks live in
+// the backends.
+class FastWeightFunction : public torch::autograd::Function<FastWeightFunction> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k,
+                        const Tensor& v, const Tensor& beta, const OptionalTensor& token_mask,
+                        const PackedOptions& options) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const auto [out, memories, key_sums] =
+        call_forward(q, k, v, beta, token_mask, options, /*keep_states=*/true);
+    // An undefined tensor is how autograd's context keeps an argument that was not given.
+    context->save_for_backward({q, k, v, beta, token_mask.value_or(Tensor()), memories, key_sums});
+    context->saved_data["codes"] = options.codes;
+    context->saved_data["scales"] = options.scales;
+    return out;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grad_out) {
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("fmmformer::fast_weight_attention_backward", "")
+                               .typed<BackwardSignature>();
+    const auto saved = context->get_saved_variables();
+    const OptionalTensor mask = saved[4].defined() ? OptionalTensor(saved[4]) : std::nullopt;
+    auto [dq, dk, dv, dbeta] = op.call(
+        grad_out[0], saved[0], saved[1], saved[2], saved[3], mask, saved[5], saved[6],
+        context->saved_data["codes"].toIntVector(), context->saved_data["scales"].toDoubleVector());
+    return {dq, dk, dv, dbeta, Tensor(), Tensor()};
+  }
+};
+
+template <typename... Options>
+struct PublicOps {
+  static PackedOptions packed(const Options&... options) {
+    return pack_options(fast_weight_options_from_schema("fast_weight_attention", options...));
+  }
+
+  static Tensor with_gradient(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
+                              const OptionalTensor& token_mask, Options... options) {
+    return FastWeightFunction::apply(q, k, v, beta, token_mask, packed(options...));
+  }
+
+  // inference_mode skips autograd and comes straight here; so do fake tensors that need no
+  // gradient.
+  static Tensor without_gradient(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const Tensor& beta, const OptionalTensor& token_mask,
+                                 Options... options) {
+    return std::get<0>(
+        call_forward(q, k, v, beta, token_mask, packed(options...), /*keep_states=*/false));
+  }
+
+  // Like torch's own attention it runs in autocast's low precision; beta keeps its own.
+  template <c10::DeviceType kDevice>
+  static Tensor under_autocast(const Tensor& q, const Tensor& k, const Tensor& v,
+                               const Tensor& beta, const OptionalTensor& token_mask,
+                               Options... options) {
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("fmmformer::fast_weight_attention", "")
+                               .template typed<decltype(with_gradient)>();
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+        at::autocast::get_autocast_dispatch_key_from_device_type(kDevice));
+    const at::ScalarType type = at::autocast::get_autocast_dtype(kDevice);
+    const auto cast = [&](const Tensor& x) { return at::autocast::cached_cast(type, x, kDevice); };
+    return op.call(cast(q), cast(k), cast(v), beta, token_mask, options...);
+  }
+
+  static Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
+                          const OptionalTensor& token_mask, Options... options) {
+    return fast_weight_attention_reference(
+        {q, k, v, beta, token_mask},
+        fast_weight_options_from_schema("fast_weight_attention_reference", options...));
+  }
+};
+using Ops = WithFastWeightSchemaTypes<PublicOps>;
+
+// Shape-only kernels, for torch.compile and meta tensors.
+ForwardTuple forward_shapes(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
+                            const OptionalTensor& token_mask, at::IntArrayRef, at::ArrayRef<double>,
+                            bool keep_states) {
+  check_kinds("fast_weight_attention", FastWeightInputs{q, k, v, beta, token_mask});
+  const c10::SymInt batch = q.sym_size(0), length = q.sym_size(1), heads = q.sym_size(2);
+  const c10::SymInt head_dim = q.sym_size(3), value_dim = v.sym_size(3);
+  const at::TensorOptions sums = q.options().dtype(accumulation_type(q.scalar_type()));
+  const Tensor out = at::empty_symint({batch, length, heads, value_dim}, q.options());
+  if (!keep_states) return {out, at::empty({0}, sums), at::empty({0}, sums)};
+  const c10::SymInt states =
+      batch * heads * ((length + (kTokensBetweenStates - 1)) / kTokensBetweenStates);
+  return {out, at::empty_symint({states, head_dim, value_dim}, sums),
+          at::empty_symint({states, head_dim}, sums)};
+}
+
+BackwardTuple backward_shapes(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
+                              const Tensor& beta, const OptionalTensor&, const Tensor&,
+                              const Tensor&, at::IntArrayRef, at::ArrayRef<double>) {
+  return {empty_gradient_of(q), empty_gradient_of(k), empty_gradient_of(v),
+          at::empty_symint(beta.sym_sizes(), beta.options())};
+}
+
+TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
+  const std::string tensors = kFastWeightTensorsSchema, options = kFastWeightOptionsSchema;
+  const std::string attention = "fast_weight_attention(" + tensors + ", " + options + ") -> Tensor";
+  const std::string reference =
+      "fast_weight_attention_reference(" + tensors + ", " + options + ") -> Tensor";
+  const std::string forward =
+      "fast_weight_attention_forward(" + tensors +
+      ", int[] codes, float[] scales, bool keep_states) -> (Tensor out, Tensor memories, Tensor "
+      "key_sums)";
+  const std::string backward =
+      "fast_weight_attention_backward(Tensor grad_out, " + tensors +
+      ", Tensor memories, Tensor key_sums, int[] codes, float[] scales) -> (Tensor dq, Tensor dk, "
+      "Tensor dv, Tensor dbeta)";
+  m.def(attention.c_str());
+  m.def(reference.c_str(), &Ops::reference);
+  m.def(forward.c_str());
+  m.def(backward.c_str());
+}
+
+TORCH_LIBRARY_IMPL(fmmformer, Autograd, m) {
+  m.impl("fast_weight_attention", &Ops::with_gradient);
+  // Without these a second derivative would silently be wrong.
+  m.impl("fast_weight_attention_forward", torch::autograd::autogradNotImplementedFallback());
+  m.impl("fast_weight_attention_backward", torch::autograd::autogradNotImplementedFallback());
+}
+TORCH_LIBRARY_IMPL(fmmformer, CompositeExplicitAutograd, m) {
+  m.impl("fast_weight_attention", &Ops::without_gradient);
+}
+TORCH_LIBRARY_IMPL(fmmformer, AutocastCPU, m) {
+  m.impl("fast_weight_attention", &Ops::under_autocast<c10::DeviceType::CPU>);
+}
+TORCH_LIBRARY_IMPL(fmmformer, AutocastCUDA, m) {
+  m.impl("fast_weight_attention", &Ops::under_autocast<c10::DeviceType::CUDA>);
+}
+TORCH_LIBRARY_IMPL(fmmformer, Meta, m) {
+  m.impl("fast_weight_attention_forward", &forward_shapes);
+  m.impl("fast_weight_attention_backward", &backward_shapes);
+}
+
+}  // namespace
+
+FastWeightForward dispatch_forward(const FastWeightInputs& inputs, const FastWeightOptions& options,
+                                   bool keep_states) {
+  auto [out, memories, key_sums] =
+      call_forward(inputs.q, inputs.k, inputs.v, inputs.beta, inputs.token_mask,
+                   pack_options(options), keep_states);
+  return {out, memories, key_sums};
+}
+
+Tensor fast_weight_attention(const FastWeightInputs& inputs, const FastWeightOptions& options) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("fmmformer::fast_weight_attention", "")
+                             .typed<decltype(Ops::with_gradient)>();
+  return op.call(inputs.q, inputs.k, inputs.v, inputs.beta, inputs.token_mask,
+                 std::string(enum_name(options.feature_map)), options.unit_features,
+                 std::string(enum_name(options.normaliser)), options.eps, options.far_scale);
+}
+
+}  // namespace fmmformer

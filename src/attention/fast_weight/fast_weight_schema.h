@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The border between torch's dispatcher and us: how options cross it. Spelled out in the public
+// operators, packed in those behind them (as fmm/fmm_schema.h).
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <vector>
+
+#include "attention/fmm/fmm_schema.h"
+#include "fmmformer/attention/fast_weight_attention.h"
+
+namespace fmmformer {
+
+inline constexpr const char* kFastWeightTensorsSchema =
+    "Tensor q, Tensor k, Tensor v, Tensor beta, Tensor? token_mask";
+inline constexpr const char* kFastWeightOptionsSchema =
+    "*, str feature_map, bool unit_features, str normaliser, float eps, float far_scale";
+
+/// The C++ types of kFastWeightOptionsSchema, in its order.
+template <template <typename...> typename Ops>
+using WithFastWeightSchemaTypes = Ops<std::string, bool, std::string, double, double>;
+
+/// Throws c10::ValueError in the name of `function`.
+FastWeightOptions fast_weight_options_from_schema(const char* function,
+                                                  const std::string& feature_map,
+                                                  bool unit_features, const std::string& normaliser,
+                                                  double eps, double far_scale);
+
+PackedOptions pack_options(const FastWeightOptions& options);
+FastWeightOptions unpack_fast_weight_options(at::IntArrayRef codes, at::ArrayRef<double> scales);
+
+/// Forward keeps its state every so many tokens, and after the last: backward starts from them.
+inline constexpr int64_t kTokensBetweenStates = 512;
+
+/// What forward returns. The states are those of every pair of batch entry and head in turn; empty
+/// unless asked for.
+struct FastWeightForward {
+  at::Tensor out;       // [B, N, H, Dv]
+  at::Tensor memories;  // [B H states, D, Dv], accumulation type
+  at::Tensor key_sums;  // [B H states, D]
+};
+FastWeightForward dispatch_forward(const FastWeightInputs& inputs, const FastWeightOptions& options,
+                                   bool keep_states);
+
+}  // namespace fmmformer

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every named case in every type, forward and backward, against the double reference.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "bench/verification.h"
+
+namespace fmmformer::bench {
+namespace {
+
+// As in fmm_cases_test.cpp: one type where an instruction set or a sanitizer is forced.
+bool quick_run() { return std::getenv("FMMFORMER_QUICK") != nullptr; }
+
+class FastWeightAttentionCase : public testing::TestWithParam<FastWeightCase> {};
+
+TEST_P(FastWeightAttentionCase, AgreesWithTheReferenceInEveryType) {
+  for (const c10::ScalarType dtype : GetParam().attention.dtypes) {
+    if (quick_run() && dtype != c10::kFloat && dtype != c10::kHalf) continue;
+    const CaseReport report = verify_case(GetParam(), dtype);
+    for (const Check& check : report.checks) {
+      EXPECT_TRUE(check.passed()) << dtype_name(dtype) << " " << check.tensor << ", " << check.rule
+                                  << ": error " << check.error << ", allowed " << check.allowed;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , FastWeightAttentionCase,
+    testing::ValuesIn(fast_weight_cases_with_tag(quick_run() ? CaseTag::kQuick : CaseTag::kVerify)),
+    [](const auto& info) { return info.param.name(); });
+
+}  // namespace
+}  // namespace fmmformer::bench
