@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "cli/data_commands.h"
+#include "cli/data_corpus.h"
 #include "cli/live_line.h"
 #include "fmmformer/core/random.h"
 #include "tasks/listops_generator.h"
@@ -47,12 +48,14 @@ void add_options(CLI::App& app, MakeOptions& options) {
                  "listops: and shorter than this (default: 2000)")
       ->type_name("TOKENS");
   app.footer(
-      "An example is a function of the seed, its split and its number: more of them begin with the\n"
+      "An example is a function of the seed, its split and its number: more of them begin with "
+      "the\n"
       "same ones. The defaults are those of Long Range Arena's own generators.\n\n"
       "Examples:\n"
       "  fmmformer data make listops --count 96000 --valid 2000 --test 2000\n"
       "  fmmformer data make pathfinder --count 160000 --valid 20000 --test 20000\n"
-      "  fmmformer data make listops --count 5000 --valid 500 --shortest 8 --longest 60 --out tiny");
+      "  fmmformer data make listops --count 5000 --valid 500 --shortest 8 --longest 60 --out "
+      "tiny");
 }
 
 tasks::CacheWriter make_split(const MakeOptions& options, tasks::TaskName task,
@@ -92,6 +95,11 @@ int run_data_make(const CommandLine& line) {
   CLI::App app("Generates data/TASK/SPLIT.fmmdata, for the two tasks whose data is made by rules.");
   add_options(app, options);
   if (!read_options(app, line)) return kDone;
+  if (find_corpus(options.task)) {
+    throw UsageError("the text of " + options.task +
+                     " is real and cannot be made; `fmmformer data list` says what can be "
+                     "imported");
+  }
   const tasks::DataSet& data = data_set_named(options.task);
   if (data.task != tasks::TaskName::kListops && data.task != tasks::TaskName::kPathfinder) {
     throw UsageError("the data of " + options.task +
