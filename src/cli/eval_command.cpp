@@ -17,6 +17,7 @@ struct EvalOptions {
   RunOptions run;
   std::string split = "valid";
   int64_t batches = -1;  // none were named
+  bool sliding = false;
   bool json = false;
   DeviceOptions device;
 };
@@ -39,9 +40,14 @@ int run_eval(const CommandLine& line) {
                      "how many batches (default: as the run's config; 0: the whole split)")
           ->type_name("N"),
       0);
+  app.add_flag("--sliding", options.sliding,
+               "language models: a window for every token, so that each is predicted from a whole "
+               "window before it, rather than windows without overlap; far slower");
   app.add_flag("--json", options.json, "one JSON object instead of text");
   add_device_options(app, options.device);
-  app.footer("Example:\n  fmmformer eval runs/copy/softmax_128 --batches 50");
+  app.footer(
+      "Examples:\n  fmmformer eval runs/copy/softmax_128 --batches 50\n"
+      "  fmmformer eval runs/wikitext2/softmax --split test --batches 0 --sliding");
   if (!read_options(app, line)) return kDone;
 
   const auto split = enum_from_name<tasks::Split>(options.split);
@@ -53,6 +59,7 @@ int run_eval(const CommandLine& line) {
                                      derive_seed(static_cast<uint64_t>(config.seed), "task"));
   const train::EvaluationPlan plan{
       .split = split,
+      .order = options.sliding ? tasks::Order::kSliding : tasks::Order::kStored,
       .batches = options.batches < 0 ? config.evaluation_batches : options.batches,
       .batch_size = config.batch_size / config.accumulate};
   const LiveLine live;
