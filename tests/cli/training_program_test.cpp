@@ -292,7 +292,9 @@ TEST_F(TrainingProgram, EveryPresetIsAValidConfigAndThePapersExperimentsAreThere
     const std::string name = preset.at("name"), reproduces = preset.at("reproduces");
     const bool copy = name.starts_with("copy/"), text = name.starts_with("wikitext");
     copies += copy, language_models += text;
-    if (copy || text) EXPECT_THAT(reproduces, HasSubstr(copy ? "Figure" : "Table")) << name;
+    if (copy || text) {
+      EXPECT_THAT(reproduces, HasSubstr(copy ? "Figure" : "Table")) << name;
+    }
   }
   EXPECT_EQ(copies, 24);
   EXPECT_GE(language_models, 14);
