@@ -3,6 +3,8 @@
 #include <cstdio>
 
 #include "cli/data_commands.h"
+#include "cli/data_corpus.h"
+#include "tasks/corpus/token_file.h"
 
 namespace fmmformer::cli {
 namespace {
@@ -11,20 +13,45 @@ struct Tally {
   int good = 0, bad = 0;
 };
 
+/// Calls `check`, which throws DataError for a bad file and else gives what there is to say.
+template <typename Check>
+void check_file(const std::filesystem::path& path, const Check& check, Tally& tally) {
+  if (!std::filesystem::exists(path)) return;
+  try {
+    const std::string good = check();
+    std::printf("%s: good, %s, %.1f MB\n", path.c_str(), good.c_str(),
+                static_cast<double>(std::filesystem::file_size(path)) / 1e6);
+    ++tally.good;
+  } catch (const tasks::DataError& error) {
+    std::printf("BAD: %s\n", error.what());
+    ++tally.bad;
+  }
+}
+
 void check_folder(const tasks::DataSet& data, const std::filesystem::path& folder, Tally& tally) {
   for (const tasks::Split split : tasks::kSplits) {
-    if (!std::filesystem::exists(tasks::cache_path(folder, split))) continue;
-    try {
+    const auto check = [&] {
       const tasks::DataCache cache(folder, data.task, split);
       cache.check();
-      std::printf("%s: good, %lld examples, %.1f MB\n", cache.path().c_str(),
-                  static_cast<long long>(cache.examples()),
-                  static_cast<double>(cache.file_bytes()) / 1e6);
-      ++tally.good;
-    } catch (const tasks::DataError& error) {
-      std::printf("BAD: %s\n", error.what());
-      ++tally.bad;
-    }
+      return std::to_string(cache.examples()) + " examples";
+    };
+    check_file(tasks::cache_path(folder, split), check, tally);
+  }
+}
+
+void check_corpus(const std::filesystem::path& folder, Tally& tally) {
+  const auto check_words = [&] {
+    const tasks::Vocabulary words = tasks::Vocabulary::read(folder);
+    return std::to_string(words.size()) + " " + std::string(enum_name(words.level())) + "s";
+  };
+  check_file(tasks::vocabulary_path(folder), check_words, tally);
+  for (const tasks::Split split : tasks::kSplits) {
+    const auto check = [&] {
+      const tasks::TokenFile file(folder, split, tasks::Vocabulary::read(folder));
+      file.check();
+      return std::to_string(file.tokens()) + " tokens";
+    };
+    check_file(tasks::token_file_path(folder, split), check, tally);
   }
 }
 
@@ -39,9 +66,13 @@ int run_data_check(const CommandLine& line) {
   if (!read_options(app, line)) return kDone;
   if (task.empty() && !folder.empty()) throw UsageError("--data is for one task; name it");
   Tally tally;
+  const Corpus* named = find_corpus(task);
+  const tasks::DataSet* named_set = task.empty() || named ? nullptr : &data_set_named(task);
   for (const tasks::DataSet* data : tasks::data_sets()) {
-    if (!task.empty() && data != &data_set_named(task)) continue;
-    check_folder(*data, data_folder(*data, folder), tally);
+    if (task.empty() || data == named_set) check_folder(*data, data_folder(*data, folder), tally);
+  }
+  for (const Corpus& corpus : corpora()) {
+    if (task.empty() || &corpus == named) check_corpus(corpus_folder(corpus, folder), tally);
   }
   if (tally.good + tally.bad == 0) {
     throw UsageError("there are no data files; `fmmformer data list` says what can be imported");

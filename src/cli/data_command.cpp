@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands.h"
 #include "cli/data_commands.h"
+#include "cli/data_corpus.h"
 #include "cli/data_fetch.h"
 
 namespace fmmformer::cli {
@@ -29,6 +30,7 @@ const tasks::DataSet& data_set_named(const std::string& task) {
     if (name_of(*data) == task) return *data;
     names.push_back(name_of(*data));
   }
+  for (const Corpus& corpus : corpora()) names.emplace_back(corpus.name);
   throw UsageError("there is no data for '" + task + "'" + did_you_mean(task, names) +
                    " (there is for: " + join_names(names) + ")");
 }

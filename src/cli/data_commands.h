@@ -16,8 +16,8 @@ int run_data_make(const CommandLine& line);
 int run_data_check(const CommandLine& line);
 int run_data_show(const CommandLine& line);
 
-/// The data set of a task that the user named. Throws std::invalid_argument that lists them when
-/// there is none of that name.
+/// The data set of a task that the user named; texts to predict are in data_corpus.h. Throws
+/// UsageError that lists both when there is none of that name.
 const tasks::DataSet& data_set_named(const std::string& task);
 
 /// Where its files are: the folder that the user gave, or, when that is empty, data/TASK as in

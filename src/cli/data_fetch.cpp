@@ -102,7 +102,6 @@ void print_next_steps(const std::vector<const DataSource*>& sources, const Fetch
                       const std::string& program) {
   const char* heading = "\nNext:\n";
   for (const DataSource* source : sources) {
-    if (source->import_folder.empty()) continue;
     const std::filesystem::path folder = std::filesystem::path(options.out) / source->import_folder;
     std::printf("%s  %s data import %s %s\n", heading, program.c_str(), source->task.c_str(),
                 shell_text(folder.string()).c_str());

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/data_commands.h"
+#include "cli/data_corpus.h"
 
 namespace fmmformer::cli {
 namespace {
@@ -31,18 +32,29 @@ Json description_of(const tasks::DataSet& data, const std::filesystem::path& roo
           {"sources", data.sources}, {"folder", folder.string()}, {"examples", splits}};
 }
 
-void print(const Json& data) {
+std::string shown(const Json& state) {
+  if (state.is_null()) return "-";
+  return state.is_string() ? "unusable, " + state.get<std::string>()
+                           : std::to_string(state.get<int64_t>());
+}
+
+/// `counts` is the key of what is counted: examples or tokens.
+void print(const Json& data, const std::string& size, const char* counts) {
   const auto text = [&](const char* key) { return data.at(key).get<std::string>(); };
-  std::printf("%-11s %s (%d classes)\n", text("task").c_str(), text("about").c_str(),
-              data.at("classes").get<int>());
+  std::printf("%-11s %s (%s)\n", text("task").c_str(), text("about").c_str(), size.c_str());
   std::printf("  sources   %s\n  here      %s:", text("sources").c_str(), text("folder").c_str());
-  for (const auto& [split, state] : data.at("examples").items()) {
-    const std::string shown = state.is_null()     ? "-"
-                              : state.is_string() ? "unusable, " + state.get<std::string>()
-                                                  : std::to_string(state.get<int64_t>());
-    std::printf("  %s %s", split.c_str(), shown.c_str());
+  for (const auto& [split, state] : data.at(counts).items()) {
+    std::printf("  %s %s", split.c_str(), shown(state).c_str());
   }
   std::printf("\n\n");
+}
+
+void print(const Json& data) {
+  if (data.contains("classes")) {
+    print(data, shown(data.at("classes")) + " classes", "examples");
+  } else {
+    print(data, "vocabulary: " + shown(data.at("vocabulary")), "tokens");
+  }
 }
 
 }  // namespace
@@ -60,6 +72,7 @@ int run_data_list(const CommandLine& line) {
   if (!read_options(app, line)) return kDone;
   Json all = Json::array();
   for (const tasks::DataSet* data : tasks::data_sets()) all.push_back(description_of(*data, root));
+  for (const Corpus& corpus : corpora()) all.push_back(corpus_description(corpus, root));
   if (as_json) {
     std::printf("%s\n", all.dump(2).c_str());
   } else {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "cli/data_commands.h"
+#include "cli/data_corpus.h"
 #include "cli/live_line.h"
 #include "fmmformer/core/random.h"
 #include "tasks/listops_generator.h"
@@ -94,6 +95,11 @@ int run_data_make(const CommandLine& line) {
   CLI::App app("Generates data/TASK/SPLIT.fmmdata, for the two tasks whose data is made by rules.");
   add_options(app, options);
   if (!read_options(app, line)) return kDone;
+  if (find_corpus(options.task)) {
+    throw UsageError("the text of " + options.task +
+                     " is real and cannot be made; `fmmformer data list` says what can be "
+                     "imported");
+  }
   const tasks::DataSet& data = data_set_named(options.task);
   if (data.task != tasks::TaskName::kListops && data.task != tasks::TaskName::kPathfinder) {
     throw UsageError("the data of " + options.task +

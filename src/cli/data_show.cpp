@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "cli/data_commands.h"
+#include "cli/data_corpus.h"
 #include "tasks/data/grey_image.h"
 
 namespace fmmformer::cli {
@@ -56,25 +57,35 @@ void print_document(const tasks::DataSet& data, std::string_view document, const
 int run_data_show(const CommandLine& line) {
   ShowOptions options;
   CLI::App app("Prints an example with its label; pictures can be drawn to a PNG.");
-  app.add_option("TASK", options.task, "listops, text, retrieval, image or pathfinder")->required();
+  app.add_option("TASK", options.task, "listops, text, retrieval, image, pathfinder or wikitext")
+      ->required();
   app.add_option("--split", options.split, "train (default), valid or test")->type_name("SPLIT");
-  require_at_least(
-      app.add_option("--index", options.index, "which example (default: 0)")->type_name("N"), 0);
+  require_at_least(app.add_option("--index", options.index,
+                                  "which example, or which 256 tokens of a text (default: 0)")
+                       ->type_name("N"),
+                   0);
   app.add_option("--data", options.folder, "the task's folder (default: data/TASK)")
       ->type_name("FOLDER");
   app.add_option("--out", options.out, "draw a picture to this PNG")->type_name("FILE");
   app.footer(
       "Examples:\n  fmmformer data show listops --split valid --index 3\n"
+      "  fmmformer data show wikitext-2 --split test\n"
       "  fmmformer data show pathfinder --index 7 --out pathfinder.png");
   if (!read_options(app, line)) return kDone;
   check_output_file("--out", options.out);
 
-  const tasks::DataSet& data = data_set_named(options.task);
-  if (!options.out.empty() && !data.picture) {
-    throw UsageError("--out draws pictures, " + name_of(data) + " has texts; leave it out");
+  const auto split = enum_from_name<tasks::Split>(options.split);
+  const auto needs_pictures = [&] {
+    throw UsageError("--out draws pictures, " + options.task + " has texts; leave it out");
+  };
+  if (const Corpus* corpus = find_corpus(options.task)) {
+    if (!options.out.empty()) needs_pictures();
+    show_corpus({corpus_folder(*corpus, options.folder), split, options.index});
+    return kDone;
   }
-  const tasks::DataCache cache(data_folder(data, options.folder), data.task,
-                               enum_from_name<tasks::Split>(options.split));
+  const tasks::DataSet& data = data_set_named(options.task);
+  if (!options.out.empty() && !data.picture) needs_pictures();
+  const tasks::DataCache cache(data_folder(data, options.folder), data.task, split);
   if (options.index >= cache.examples()) {
     throw UsageError("--index " + std::to_string(options.index) + ": there are examples 0.." +
                      std::to_string(cache.examples() - 1));

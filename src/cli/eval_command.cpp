@@ -19,6 +19,7 @@ struct EvalOptions {
   std::string split;  // none was named
   UnseenData data;
   int64_t batches = -1;  // none were named
+  bool sliding = false;
   bool json = false;
   DeviceOptions device;
 };
@@ -50,12 +51,16 @@ void add_options(CLI::App& app, EvalOptions& options) {
                      "split)")
           ->type_name("N"),
       0);
+  app.add_flag("--sliding", options.sliding,
+               "language models: a window for every token, so that each is predicted from a whole "
+               "window before it, rather than windows without overlap; far slower");
   app.add_flag("--json", options.json, "one JSON object instead of text");
   add_device_options(app, options.device);
   app.footer(
       "RUN may also be a folder of results/, with model.safetensors and config.toml.\n\n"
       "Examples:\n"
       "  fmmformer eval runs/copy/softmax_128 --batches 50\n"
+      "  fmmformer eval runs/wikitext2/softmax --split test --batches 0 --sliding\n"
       "  fmmformer eval --run results/lra/listops/fmm2_band5.tuned --data basic_test.tsv\n"
       "  fmmformer eval --run results/lra/retrieval/softmax.tuned --data pairs.test.tsv.xz "
       "--documents docs.tsv.xz");
@@ -84,6 +89,7 @@ train::EvaluationPlan plan_of(const EvalOptions& options, const train::TrainConf
                               tasks::Split split) {
   const int64_t usual = options.data.files.empty() ? train.evaluation_batches : 0;
   return {.split = split,
+          .order = options.sliding ? tasks::Order::kSliding : tasks::Order::kStored,
           .batches = options.batches < 0 ? usual : options.batches,
           .batch_size = train.batch_size / train.accumulate};
 }

@@ -11,7 +11,7 @@
 
 namespace fmmformer::tasks {
 
-enum class TaskName { kCopy, kListops, kText, kRetrieval, kImage, kPathfinder };
+enum class TaskName { kCopy, kListops, kText, kRetrieval, kImage, kPathfinder, kWikitext };
 
 struct CopyConfig {
   int64_t length = 128;
@@ -64,6 +64,26 @@ struct PixelsConfig {
   }
 };
 
+/// A text whose next token is to be predicted.
+struct WikitextConfig {
+  std::string data = "data/wikitext-2";
+  int64_t length = 256;
+  int64_t columns = 96;
+  int64_t vocabulary = 0;
+
+  static void fields(auto& self, auto&& visit) {
+    visit("data", self.data,
+          "folder with vocabulary.txt and train.fmmtokens, valid.fmmtokens, test.fmmtokens, made "
+          "by `fmmformer data import wikitext`");
+    visit("length", self.length, Range{1, 1 << 20}, "tokens of a window");
+    visit("columns", self.columns, Range{1, 1 << 20},
+          "parts that training reads side by side; as many as train.batch_size has each step go on "
+          "where the one before ended");
+    visit("vocabulary", self.vocabulary, Range{.low = 0},
+          "tokens that the data must have; 0: as many as it has, which must be there then");
+  }
+};
+
 /// The table of the named task counts, the others are left alone.
 struct TaskConfig {
   TaskName name = TaskName::kCopy;
@@ -73,6 +93,7 @@ struct TaskConfig {
   BytesConfig retrieval{.data = "data/retrieval"};
   PixelsConfig image{.data = "data/image"};
   PixelsConfig pathfinder{.data = "data/pathfinder"};
+  WikitextConfig wikitext;
 
   static void fields(auto& self, auto&& visit) {
     visit("name", self.name, "which task");
@@ -82,6 +103,7 @@ struct TaskConfig {
     visit("retrieval", self.retrieval, "does one paper cite the other: 2 classes");
     visit("image", self.image, "CIFAR-10 in grey, read pixel by pixel: 10 classes");
     visit("pathfinder", self.pathfinder, "does a dashed path join the two dots: 2 classes");
+    visit("wikitext", self.wikitext, "the next word (or byte) of a text");
   }
 };
 
@@ -96,13 +118,14 @@ struct fmmformer::EnumTable<fmmformer::tasks::TaskName> {
   static constexpr std::string_view kKind = "task";
   static std::span<const EnumName<tasks::TaskName>> entries() {
     using enum tasks::TaskName;
-    static constexpr std::array<EnumName<tasks::TaskName>, 6> kEntries = {
+    static constexpr std::array<EnumName<tasks::TaskName>, 7> kEntries = {
         {{kCopy, "copy"},
          {kListops, "listops"},
          {kText, "text"},
          {kRetrieval, "retrieval"},
          {kImage, "image"},
-         {kPathfinder, "pathfinder"}}};
+         {kPathfinder, "pathfinder"},
+         {kWikitext, "wikitext"}}};
     return kEntries;
   }
 };

@@ -9,6 +9,7 @@
 #include "tasks/pathfinder.h"
 #include "tasks/retrieval.h"
 #include "tasks/text.h"
+#include "tasks/wikitext.h"
 
 namespace fmmformer::tasks {
 
@@ -26,6 +27,8 @@ std::unique_ptr<Task> make_task(const TaskConfig& config, uint64_t seed) {
       return std::make_unique<ImageTask>(config.image, seed);
     case TaskName::kPathfinder:
       return std::make_unique<PathfinderTask>(config.pathfinder, seed);
+    case TaskName::kWikitext:
+      return std::make_unique<WikitextTask>(config.wikitext);
   }
   throw std::logic_error("make_task: a task without a case here");
 }

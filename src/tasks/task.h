@@ -17,7 +17,10 @@ namespace fmmformer::tasks {
 /// How a data set's examples follow each other. Tasks that generate theirs have no order.
 enum class Order {
   kStored,    // once, as they lie in the file; what is missing in the last batch does not count
-  kShuffled,  // without end, every pass over the split in another order: for training
+  kShuffled,  // for training: without end, and every pass over the split in another order if the
+              // task shuffles (a text to predict goes on in columns instead, wikitext.h)
+  kSliding,   // once, for the evaluation of language models: a window for almost every target, so
+              // that each is predicted from as many tokens as a window has
 };
 
 /// Which batch: number `index` of the `round`-th pass over a split for evaluation. Tasks that
@@ -40,6 +43,8 @@ class Task {
   /// Examples of one pass over a split; 0: as many as one asks for. A data set opens its file here
   /// at the latest.
   virtual int64_t examples(Split split) const = 0;
+  /// The same in sliding order; 0: the task has no such order.
+  virtual int64_t sliding_examples(Split) const { return 0; }
 
   virtual int64_t vocabulary() const = 0;  // tokens are 0 .. vocabulary - 1
   virtual int64_t classes() const = 0;     // 0: the model predicts tokens

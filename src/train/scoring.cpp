@@ -35,7 +35,12 @@ ScoreTensors score_batch(const Model& model, const BatchTensors& batch, const Pa
 }
 
 int64_t evaluation_batches(const tasks::Task& task, const EvaluationPlan& plan) {
-  const int64_t examples = task.examples(plan.split);
+  const bool sliding = plan.order == tasks::Order::kSliding;
+  const int64_t examples = sliding ? task.sliding_examples(plan.split) : task.examples(plan.split);
+  if (sliding && examples == 0) {
+    throw std::invalid_argument(
+        "evaluate: this task has no sliding windows; they are for texts to predict");
+  }
   if (examples == 0 && plan.batches == 0) {
     throw std::invalid_argument(
         "evaluate: this task makes examples without end; set train.evaluation_batches to how many "
@@ -69,8 +74,11 @@ Evaluator::Evaluator(const Model& model, const tasks::Task& task, RunnerOptions 
 Score Evaluator::score(const EvaluationPlan& plan, const EvaluationProgress& progress) {
   const int64_t batches = evaluation_batches(task_, plan);
   const auto make = [&](int64_t index) {
-    return task_.batch(
-        {.split = plan.split, .round = plan.round, .index = index, .size = plan.batch_size});
+    return task_.batch({.split = plan.split,
+                        .order = plan.order,
+                        .round = plan.round,
+                        .index = index,
+                        .size = plan.batch_size});
   };
   Prefetcher<Batch> ahead(make, {.threads = 1, .end = batches});
   std::vector<at::Tensor> scores;  // read at the end: a GPU need not wait between batches

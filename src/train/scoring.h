@@ -26,13 +26,14 @@ ScoreTensors score_batch(const Model& model, const BatchTensors& batch, const Pa
 
 struct EvaluationPlan {
   tasks::Split split = tasks::Split::kValid;
+  tasks::Order order = tasks::Order::kStored;  // or kSliding, for a task that has it
   int64_t round = 0;
   int64_t batches = 0;  // 0: the whole split
   int64_t batch_size = 1;
 };
 
 /// How many batches that is. Throws std::invalid_argument for a whole split of a task that has no
-/// end.
+/// end, and for a sliding order where the task has none.
 int64_t evaluation_batches(const tasks::Task& task, const EvaluationPlan& plan);
 
 /// Called after each batch with (done, all).

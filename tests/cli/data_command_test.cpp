@@ -98,6 +98,90 @@ TEST_F(DataCommand, ShowDrawsAPicture) {
   EXPECT_EQ(begin, "\x89PNG\r\n\x1A\n");
 }
 
+/// A text of twelve lines, imported as words and as bytes.
+class CorpusCommand : public testing::Test {
+ protected:
+  CorpusCommand() {
+    std::ofstream train(folder_ / "my_train.txt"), valid(folder_ / "my_valid.txt");
+    for (int line = 0; line < 12; ++line) train << "the cat sat on <unk> caf\xC3\xA9\n";
+    valid << "the dog sat\n";
+    train.close(), valid.close();
+    words_ = data({"import", "wikitext-2", folder_.path(), "--out", words_folder_});
+    bytes_ = data({"import", "wikitext", "--train", folder_ / "my_train.txt", "--level", "byte",
+                   "--out", bytes_folder_});
+  }
+
+  TemporaryFolder folder_;
+  std::string words_folder_ = folder_ / "data/wikitext-2",
+              bytes_folder_ = folder_ / "data/wikitext";
+  Outcome words_, bytes_;
+};
+
+TEST_F(CorpusCommand, ImportSaysWhatItReadAndWhatItWrote) {
+  EXPECT_EQ(words_.code, kDone);
+  EXPECT_THAT(words_.text,
+              AllOf(HasSubstr("train from"), HasSubstr("wikitext-2/vocabulary.txt: 7 words"),
+                    HasSubstr("train.fmmtokens: 84 tokens\n"),
+                    HasSubstr("valid.fmmtokens: 4 tokens, 1 of them not in the vocabulary")));
+  EXPECT_EQ(bytes_.code, kDone);
+  EXPECT_THAT(bytes_.text, AllOf(HasSubstr("256 bytes"), HasSubstr("train.fmmtokens: 270 tokens"),
+                                 HasSubstr("valid.fmmtokens: 54 tokens")));
+}
+
+TEST_F(CorpusCommand, ListCountsTokens) {
+  const Outcome list = data({"list", "--root", folder_ / "data"});
+  EXPECT_THAT(list.text, AllOf(HasSubstr("(vocabulary: 7)"), HasSubstr("train 84  valid 4  test -"),
+                               HasSubstr("(vocabulary: 256)"), HasSubstr("(vocabulary: -)")));
+  EXPECT_THAT(data({"list", "--json", "--root", folder_ / "data"}).text,
+              HasSubstr("\"vocabulary\": 7"));
+}
+
+TEST_F(CorpusCommand, CheckPassesGoodFilesAndFailsForADamagedOneOrAnotherVocabulary) {
+  const std::vector<std::string> check = {"check", "wikitext-2", "--data", words_folder_};
+  const Outcome good = data(check);
+  EXPECT_EQ(good.code, kDone);
+  EXPECT_THAT(good.text, AllOf(HasSubstr("good, 7 words"), HasSubstr("good, 84 tokens")));
+  std::fstream(words_folder_ + "/valid.fmmtokens", std::ios::in | std::ios::out)
+          .seekp(-1, std::ios::end)
+      << '\1';
+  const Outcome bad = data(check);
+  EXPECT_EQ(bad.code, kFailed);
+  EXPECT_THAT(bad.text, AllOf(HasSubstr("BAD"), HasSubstr("checksum")));
+  std::filesystem::copy_file(bytes_folder_ + "/vocabulary.txt", words_folder_ + "/vocabulary.txt",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(data(check).text, HasSubstr("another vocabulary"));
+}
+
+TEST_F(CorpusCommand, ShowPrintsTokensForAPerson) {
+  const Outcome words = data({"show", "wikitext-2", "--data", words_folder_});
+  EXPECT_THAT(words.text, AllOf(HasSubstr("tokens 0..83 of 84, vocabulary of 7 words"),
+                                HasSubstr("\nthe cat sat on <unk> caf\xC3\xA9 <eos>\nthe cat")));
+  const Outcome bytes = data({"show", "wikitext", "--data", bytes_folder_, "--index", "1"});
+  EXPECT_THAT(bytes.text, AllOf(HasSubstr("tokens 256..269 of 270"), HasSubstr("f\xC3\xA9\n")));
+}
+
+TEST_F(CorpusCommand, MistakesAreNamedAndEndWithTwo) {
+  const std::pair<std::vector<std::string>, const char*> mistakes[] = {
+      {{"import", "wikitext-3", "."}, "did you mean wikitext-2"},
+      {{"import", "wikitext"}, "either a folder or files"},
+      {{"import", "wikitext", "/no/such/folder"}, "/no/such/folder"},
+      {{"import", "wikitext", folder_.path(), "--level", "letter"}, "word, byte"},
+      {{"import", "wikitext", folder_.path(), "--documents", "x"}, "--documents is for retrieval"},
+      {{"import", "listops", folder_.path(), "--level", "byte"}, "--level and --min-count are for"},
+      {{"import", "wikitext", folder_.path(), "--min-count", "0"}, "--min-count"},
+      {{"show", "wikitext-2", "--data", words_folder_, "--index", "1"}, "0..0"},
+      {{"show", "wikitext-2", "--data", words_folder_, "--split", "test"}, "test.fmmtokens"},
+      {{"show", "wikitext-2", "--data", words_folder_, "--out", "x.png"}, "--out draws pictures"},
+      {{"check", "wikitext-103", "--data", "/no/such/folder"}, "no data files"},
+      {{"make", "wikitext-2", "--count", "5"}, "cannot be made"},
+  };
+  for (const auto& [arguments, said] : mistakes) {
+    const Outcome outcome = data(arguments);
+    EXPECT_THAT(outcome.text, HasSubstr(said));
+    EXPECT_EQ(outcome.code, kWrongUse) << outcome.text;
+  }
+}
+
 TEST_F(DataCommand, MistakesAreNamedAndEndWithTwo) {
   const std::string listops = folder_ / "data/listops";
   const std::pair<std::vector<std::string>, const char*> mistakes[] = {

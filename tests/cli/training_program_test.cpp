@@ -284,16 +284,20 @@ TEST_F(TrainingProgram, ARunKilledAtAnyMomentGoesOnAndEndsWithTheSameMetrics) {
   EXPECT_EQ(metrics("straight"), metrics("killed"));
 }
 
-TEST_F(TrainingProgram, EveryPresetIsAValidConfigAndThePapersCopyExperimentsAreThere) {
+TEST_F(TrainingProgram, EveryPresetIsAValidConfigAndThePapersExperimentsAreThere) {
   const Outcome outcome = run_program("presets --json");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
-  int copies = 0;
+  int copies = 0, language_models = 0;
   for (const json& preset : json::parse(outcome.text)) {
-    if (!preset.at("name").get<std::string>().starts_with("copy/")) continue;
-    ++copies;
-    EXPECT_THAT(preset.at("reproduces").get<std::string>(), HasSubstr("Figure"));
+    const std::string name = preset.at("name"), reproduces = preset.at("reproduces");
+    const bool copy = name.starts_with("copy/"), text = name.starts_with("wikitext");
+    copies += copy, language_models += text;
+    if (copy || text) {
+      EXPECT_THAT(reproduces, HasSubstr(copy ? "Figure" : "Table")) << name;
+    }
   }
   EXPECT_EQ(copies, 24);
+  EXPECT_GE(language_models, 14);
 }
 
 }  // namespace

@@ -86,6 +86,59 @@ TEST(Experiment, DifferencesAreInWhatIsComputed) {
   EXPECT_EQ(found[1].key, "train.seed");
 }
 
+// The rows of the paper's first table of language models.
+const char* const kLanguageModels[] = {"softmax",    "linear",      "band5",      "band20",
+                                       "fmm1_band5", "fmm1_band20", "fmm2_band20"};
+
+ExperimentConfig preset(const std::string& name) {
+  return load_experiment(std::string(FMMFORMER_CONFIGS) + "/" + name + ".toml");
+}
+
+TEST(Experiment, ThePapersLanguageModelsLoadWithoutTheirData) {
+  for (const std::string row : kLanguageModels) {
+    const ExperimentConfig experiment = preset("wikitext103/" + row);
+    EXPECT_EQ(experiment.name, "wikitext103/" + row);
+    EXPECT_EQ(experiment.model.vocabulary, 267'735);
+    EXPECT_EQ(experiment.model.max_length, 256);
+    EXPECT_EQ(experiment.train.batch_size, experiment.task.wikitext.columns);
+    const auto rate = [&](int64_t update) {
+      return scheduled_update(experiment.schedule, update, experiment.train.steps).learning_rate;
+    };
+    EXPECT_DOUBLE_EQ(rate(0), 2.5e-4);
+    EXPECT_DOUBLE_EQ(rate(1000), 1.25e-4);
+    EXPECT_LT(rate(499'999), 1e-9);
+  }
+}
+
+TEST(Experiment, WithoutBothFieldsALanguageModelHasNothingToBlend) {
+  for (const std::string row : {"linear", "band5", "band20"}) {
+    const AttentionConfig attention = preset("wikitext103/" + row).model.attention;
+    const BlendRule rule = blend_rule(
+        attention.blend,
+        {.near = attention.bandwidth > 0, .kernels = std::ssize(attention.feature_maps)});
+    EXPECT_EQ(rule.near, WeightSource::kFixed) << row;
+    EXPECT_EQ(rule.far, WeightSource::kFixed) << row;
+    EXPECT_EQ(rule.near_initial, 1) << row;
+    EXPECT_EQ(rule.far_initial, 1) << row;
+  }
+}
+
+TEST(Experiment, TheModelsOfTheSmallTextAreThoseOfTheLargeOne) {
+  for (const std::string row : kLanguageModels) {
+    const ExperimentConfig small = preset("wikitext2/" + row);
+    EXPECT_EQ(small.model.vocabulary, 33'278);
+    EXPECT_LT(small.model.cutoffs.back(), small.model.vocabulary);
+    for (const ConfigDifference& one : differences(preset("wikitext103/" + row), small)) {
+      EXPECT_THAT(one.key,
+                  testing::AnyOf("task.wikitext.data", "task.wikitext.vocabulary", "model.cutoffs",
+                                 "model.vocabulary", "model.dropout", "model.embedding_dropout",
+                                 "model.final_dropout", testing::StartsWith("train."),
+                                 "schedule.warmup", "schedule.first_at_peak"))
+          << row;
+    }
+  }
+}
+
 TEST(Experiment, AFileOfANewerProgramIsToldApartFromAMistake) {
   EXPECT_THAT(error_of("format = 2\nfuture_key = 1\n"),
               AllOf(HasSubstr("newer fmmformer"), HasSubstr("x.toml:1")));

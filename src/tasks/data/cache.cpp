@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tasks/data/cache.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <system_error>
 #include <utility>
 
 #include "fmmformer/core/atomic_file.h"
@@ -82,6 +75,12 @@ std::string how_to_make(TaskName task) {
          " SOURCE` (`fmmformer data list` says what SOURCE can be), or name the folder that holds "
          "it in task." +
          name + ".data";
+}
+
+std::filesystem::path existing(std::filesystem::path path, TaskName task) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) return path;
+  throw DataError("there is no '" + path.string() + "'; " + how_to_make(task));
 }
 
 }  // namespace
@@ -170,48 +169,17 @@ void CacheWriter::write(const std::filesystem::path& folder, TaskName task, Spli
 }
 
 DataCache::DataCache(const std::filesystem::path& folder, TaskName task, Split split)
-    : path_(cache_path(folder, split)) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path_, ignored)) {
-    throw DataError("there is no '" + path_.string() + "'; " + how_to_make(task));
-  }
-  map();
-  try {
-    check_header(task, split);
-  } catch (...) {
-    munmap(const_cast<std::byte*>(file_.data()), file_.size());
-    throw;
-  }
+    : path_(existing(cache_path(folder, split), task)), file_(path_) {
+  check_header(task, split);
   place_arrays();
-}
-
-DataCache::~DataCache() { munmap(const_cast<std::byte*>(file_.data()), file_.size()); }
-
-void DataCache::map() {
-  const auto fail = [&] {
-    throw DataError("cannot read '" + path_.string() +
-                    "': " + std::generic_category().message(errno));
-  };
-  const int descriptor = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail();
-  struct stat status {};
-  void* mapped = MAP_FAILED;
-  if (fstat(descriptor, &status) == 0 && status.st_size > 0) {
-    mapped =
-        mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_SHARED, descriptor, 0);
-  }
-  close(descriptor);
-  if (status.st_size == 0) throw DataError("'" + path_.string() + "' is empty; import it again");
-  if (mapped == MAP_FAILED) fail();
-  file_ = {static_cast<const std::byte*>(mapped), static_cast<size_t>(status.st_size)};
 }
 
 void DataCache::check_header(TaskName task, Split split) const {
   const auto fail = [&](const std::string& what) {
     throw DataError("'" + path_.string() + "' " + what);
   };
-  const bool whole = file_.size() >= sizeof(Header);
-  const Header header = whole ? header_of(file_) : Header{};
+  const bool whole = file_.bytes().size() >= sizeof(Header);
+  const Header header = whole ? header_of(file_.bytes()) : Header{};
   if (!whole || header.magic != kMagic) fail("is no data file of fmmformer; " + how_to_make(task));
   if (header.version != kCacheVersion) {
     fail("has format version " + std::to_string(header.version) + ", this program reads " +
@@ -220,7 +188,7 @@ void DataCache::check_header(TaskName task, Split split) const {
   const std::string wanted = std::string(enum_name(task)) + ", " + std::string(enum_name(split));
   const std::string came = text_of(header.task) + ", " + text_of(header.split);
   if (came != wanted) fail("holds " + came + "; wanted is " + wanted + ": " + how_to_make(task));
-  const uint64_t size = file_.size() - sizeof(Header);
+  const uint64_t size = file_.bytes().size() - sizeof(Header);
   if (size != header.payload || payload_of(header) != size) {
     fail("has " + std::to_string(size) + " bytes of data, its header speaks of " +
          std::to_string(header.payload) + ": it is cut off or damaged; import it again");
@@ -229,8 +197,8 @@ void DataCache::check_header(TaskName task, Split split) const {
 }
 
 void DataCache::place_arrays() {
-  const Header header = header_of(file_);
-  std::span<const std::byte> rest = file_.subspan(sizeof(Header));
+  const Header header = header_of(file_.bytes());
+  std::span<const std::byte> rest = file_.bytes().subspan(sizeof(Header));
   offsets_ = take<uint64_t>(rest, header.documents + 1);
   first_ = take<uint32_t>(rest, header.examples);
   second_ = take<uint32_t>(rest, header.examples);
@@ -256,9 +224,9 @@ std::string_view DataCache::document(uint32_t index) const {
 }
 
 void DataCache::check() const {
-  Header header = header_of(file_);
+  Header header = header_of(file_.bytes());
   const uint32_t wanted = std::exchange(header.checksum, 0);
-  const uint32_t came = crc32c(file_.subspan(sizeof(Header)), crc32c(bytes_of(header)));
+  const uint32_t came = crc32c(file_.bytes().subspan(sizeof(Header)), crc32c(bytes_of(header)));
   if (came != wanted) {
     throw DataError("'" + path_.string() +
                     "' is damaged: its checksum does not fit its contents; import it again");

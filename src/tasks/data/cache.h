@@ -20,6 +20,7 @@
 
 #include "tasks/config.h"
 #include "tasks/data/data_error.h"
+#include "tasks/data/mapped_file.h"
 #include "tasks/split.h"
 
 namespace fmmformer::tasks {
@@ -73,14 +74,11 @@ class DataCache {
  public:
   /// Throws DataError when the file is not there, not whole, of another version, task or split.
   DataCache(const std::filesystem::path& folder, TaskName task, Split split);
-  DataCache(const DataCache&) = delete;
-  DataCache& operator=(const DataCache&) = delete;
-  ~DataCache();
 
   const std::filesystem::path& path() const { return path_; }
   int64_t documents() const { return static_cast<int64_t>(offsets_.size()) - 1; }
   int64_t examples() const { return static_cast<int64_t>(labels_.size()); }
-  uint64_t file_bytes() const { return file_.size(); }
+  uint64_t file_bytes() const { return file_.bytes().size(); }
 
   /// Throw DataError for what lies outside, which only a damaged file holds.
   Example example(int64_t index) const;
@@ -90,13 +88,12 @@ class DataCache {
   void check() const;
 
  private:
-  void map();
   void check_header(TaskName task, Split split) const;
   void place_arrays();
   [[noreturn]] void damaged() const;
 
   std::filesystem::path path_;
-  std::span<const std::byte> file_;  // mapped
+  MappedFile file_;
   std::span<const uint64_t> offsets_;
   std::span<const uint32_t> first_, second_;
   std::span<const uint16_t> labels_;

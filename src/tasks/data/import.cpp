@@ -4,11 +4,10 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <optional>
-#include <set>
 
 #include "fmmformer/core/random.h"
 #include "tasks/data/folder.h"
+#include "tasks/data/source_names.h"
 
 namespace fmmformer::tasks {
 namespace {
@@ -20,39 +19,8 @@ constexpr uint64_t kImportSeed = 2021;
 
 using SplitWriters = std::map<Split, CacheWriter>;
 
-// ---- names in a folder --------------------------------------------------------------------------
-
-std::string without_packing(const fs::path& path) {
-  const bool packed = path.extension() == ".xz" || path.extension() == ".gz";
-  return (packed ? path.stem() : path.filename()).string();
-}
-
-std::set<std::string> words_of(const std::string& name) {
-  std::set<std::string> words;
-  std::string word;
-  for (const char c : name + ".") {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    } else {
-      words.insert(std::exchange(word, ""));
-    }
-  }
-  return words;
-}
-
-std::optional<Split> split_in_name(const std::string& name) {
-  const std::set<std::string> words = words_of(name);
-  const auto has = [&](std::initializer_list<const char*> any) {
-    return std::ranges::any_of(any, [&](const char* word) { return words.contains(word); });
-  };
-  if (has({"test"})) return Split::kTest;
-  if (has({"valid", "val", "eval", "dev"})) return Split::kValid;
-  if (has({"train", "batch"})) return Split::kTrain;  // data_batch_1.bin
-  return std::nullopt;
-}
-
 void add_file(const fs::path& file, ImportSources& sources) {
-  const std::string name = without_packing(file);
+  const std::string name = name_without_packing(file);
   if (name == "docs.tsv") {
     sources.documents = file;
   } else if (const auto split = split_in_name(name);
@@ -60,19 +28,6 @@ void add_file(const fs::path& file, ImportSources& sources) {
     sources.of(*split).push_back(file);
   }
 }
-
-void refuse_twins(const std::vector<fs::path>& files) {
-  std::map<std::string, fs::path> seen;
-  for (const fs::path& file : files) {
-    const auto [other, fresh] = seen.emplace(without_packing(file), file);
-    if (fresh) continue;
-    throw DataError("'" + other->second.string() + "' and '" + file.string() +
-                    "' are the same file twice, packed and not; remove one, or name the files with "
-                    "--train, --valid and --test");
-  }
-}
-
-// ---- splits -------------------------------------------------------------------------------------
 
 std::vector<uint32_t> order_of(const CacheWriter& all, bool shuffled, uint64_t seed) {
   std::vector<uint32_t> order(static_cast<size_t>(all.examples()));

@@ -111,6 +111,7 @@ DataSource wikitext(const std::string& size, const std::string& sha256, int64_t 
                                         file},
                       .sha256 = sha256},
           .selection = {name, {"wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"}},
+          .import_folder = name,
           .licence = "CC BY-SA 3.0 (Wikipedia)",
           .citation = "Merity et al., Pointer Sentinel Mixture Models, ICLR 2017",
           .about_bytes = about_bytes};

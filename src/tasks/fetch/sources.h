@@ -16,7 +16,7 @@ struct DataSource {
   std::string what;           // one line about it
   RemoteFile archive;         // several sources may lie in one archive, which is then fetched once
   Selection selection;        // what of it is unpacked
-  std::string import_folder;  // what `data import` is given of it; empty: it has no import
+  std::string import_folder;  // what `data import` is given of it
   std::string licence;
   std::string citation;
   int64_t about_bytes = 0;  // of the archive, where its exact size is not published

@@ -30,9 +30,7 @@ TEST(DataSources, EachHasWhatAPersonNeedsToKnow) {
     EXPECT_FALSE(source.selection.folder.empty());
     EXPECT_FALSE(source.selection.wanted.empty());
     EXPECT_GT(source.archive.size + source.about_bytes, 0);
-    const bool is_text_for_models = source.task.starts_with("wikitext");
-    EXPECT_TRUE(is_text_for_models ? source.import_folder.empty()
-                                   : source.import_folder.starts_with(source.selection.folder));
+    EXPECT_THAT(source.import_folder, StartsWith(source.selection.folder));
     ASSERT_FALSE(source.archive.addresses.empty());
     for (const std::string& address : source.archive.addresses) {
       EXPECT_THAT(address, StartsWith("https://"));
