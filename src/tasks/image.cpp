@@ -62,11 +62,6 @@ uint8_t grey_of(uint8_t red, uint8_t green, uint8_t blue) {
 }
 
 ImageTask::ImageTask(const PixelsConfig& config, uint64_t seed)
-    : DataTask(kImageData,
-               {.length = kPixels,
-                .bytes = kPixels,
-                .vocabulary = 512,
-                .first_token = config.mask_black_pixels ? 0 : 1},
-               config.data, seed) {}
+    : DataTask(kImageData, pixel_tokens(config), config.data, seed) {}
 
 }  // namespace fmmformer::tasks

@@ -65,11 +65,6 @@ constinit const DataSet kPathfinderData = {
     .read = read_pathfinder};
 
 PathfinderTask::PathfinderTask(const PixelsConfig& config, uint64_t seed)
-    : DataTask(kPathfinderData,
-               {.length = kPixels,
-                .bytes = kPixels,
-                .vocabulary = 512,
-                .first_token = config.mask_black_pixels ? 0 : 1},
-               config.data, seed) {}
+    : DataTask(kPathfinderData, pixel_tokens(config), config.data, seed) {}
 
 }  // namespace fmmformer::tasks

@@ -44,12 +44,6 @@ Prepared prepared(at::TensorList matrices, at::ScalarType sum_type) {
   return result;
 }
 
-DropoutStream stream_of(const DropoutSite& site, const Tensor& seed) {
-  return {.seed = site.probability > 0 ? seed.const_data_ptr<int64_t>() : nullptr,
-          .site = static_cast<uint32_t>(site.site),
-          .probability = site.probability};
-}
-
 }  // namespace
 
 bool has_column_sum_kernel(const Tensor& x, at::ScalarType sum_type) {

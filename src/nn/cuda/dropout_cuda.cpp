@@ -14,12 +14,6 @@ namespace {
 
 using at::Tensor;
 
-DropoutStream stream_of(const DropoutSite& site, const Tensor& seed) {
-  return {.seed = site.probability > 0 ? seed.const_data_ptr<int64_t>() : nullptr,
-          .site = static_cast<uint32_t>(site.site),
-          .probability = site.probability};
-}
-
 struct SweepTensors {
   const Tensor& x;
   Tensor bias = {}, other = {};

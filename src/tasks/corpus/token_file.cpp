@@ -3,14 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "fmmformer/core/atomic_file.h"
 #include "fmmformer/core/crc32c.h"
-
-static_assert(std::endian::native == std::endian::little, "numbers are mapped as they are");
 
 namespace fmmformer::tasks {
 namespace {
@@ -31,16 +28,6 @@ static_assert(sizeof(Header) == 48, "no holes: a file has no bytes that nobody w
 
 uint32_t width_for(int64_t vocabulary) {
   return vocabulary <= 1 << 8 ? 1 : vocabulary <= 1 << 16 ? 2 : 4;
-}
-
-Header header_of(std::span<const std::byte> file) {
-  Header header;
-  std::memcpy(&header, file.data(), sizeof(header));
-  return header;
-}
-
-std::span<const std::byte> bytes_of(const Header& header) {
-  return std::as_bytes(std::span(&header, 1));
 }
 
 template <typename T>
@@ -101,9 +88,9 @@ void write_token_file(const std::filesystem::path& folder, Split split,
   std::ranges::copy(enum_name(split), header.split.begin());
   header.tokens = packed.size() / header.width;
   const auto payload = std::as_bytes(std::span(packed));
-  header.checksum = crc32c(payload, crc32c(bytes_of(header)));
+  header.checksum = crc32c(payload, crc32c(header_bytes(header)));
   std::filesystem::create_directories(folder);
-  const std::array<std::span<const std::byte>, 2> pieces = {bytes_of(header), payload};
+  const std::array<std::span<const std::byte>, 2> pieces = {header_bytes(header), payload};
   write_file_atomically(path, pieces);
 }
 
@@ -112,7 +99,7 @@ TokenFile::TokenFile(const std::filesystem::path& folder, Split split, const Voc
       file_(path_),
       vocabulary_(vocabulary.size()) {
   check_header(split, vocabulary);
-  tokens_ = static_cast<int64_t>(header_of(file_.bytes()).tokens);
+  tokens_ = static_cast<int64_t>(header_of<Header>(file_).tokens);
 }
 
 void TokenFile::check_header(Split split, const Vocabulary& vocabulary) const {
@@ -120,7 +107,7 @@ void TokenFile::check_header(Split split, const Vocabulary& vocabulary) const {
     throw DataError("'" + path_.string() + "' " + what);
   };
   const bool whole = file_.bytes().size() >= sizeof(Header);
-  const Header header = whole ? header_of(file_.bytes()) : Header{};
+  const Header header = whole ? header_of<Header>(file_) : Header{};
   if (!whole || header.magic != kMagic) {
     fail("is no file of tokens; " + how_to_import(path_.parent_path()));
   }
@@ -169,9 +156,9 @@ void TokenFile::read(int64_t begin, std::span<int64_t> out) const {
 }
 
 void TokenFile::check() const {
-  Header header = header_of(file_.bytes());
+  Header header = header_of<Header>(file_);
   const uint32_t wanted = std::exchange(header.checksum, 0);
-  const uint32_t came = crc32c(file_.bytes().subspan(sizeof(Header)), crc32c(bytes_of(header)));
+  const uint32_t came = crc32c(file_.bytes().subspan(sizeof(Header)), crc32c(header_bytes(header)));
   if (came != wanted) {
     throw DataError("'" + path_.string() +
                     "' is damaged: its checksum does not fit its contents; import it again");

@@ -3,15 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <fstream>
 #include <utility>
 
 #include "fmmformer/core/atomic_file.h"
 #include "fmmformer/core/crc32c.h"
-
-static_assert(std::endian::native == std::endian::little, "numbers are mapped as they are");
 
 namespace fmmformer::tasks {
 namespace {
@@ -48,16 +45,6 @@ __extension__ using Wide = unsigned __int128;
 Wide payload_of(const Header& header) {
   return (Wide{header.documents} + 1) * sizeof(uint64_t) +
          Wide{header.examples} * (2 * sizeof(uint32_t) + sizeof(uint16_t)) + header.bytes;
-}
-
-Header header_of(std::span<const std::byte> file) {
-  Header header;
-  std::memcpy(&header, file.data(), sizeof(header));
-  return header;
-}
-
-std::span<const std::byte> bytes_of(const Header& header) {
-  return std::as_bytes(std::span(&header, 1));
 }
 
 template <typename T>
@@ -155,7 +142,7 @@ void CacheWriter::write(const std::filesystem::path& folder, TaskName task, Spli
                 .examples = static_cast<uint64_t>(examples()),
                 .bytes = bytes_.size()};
   header.payload = static_cast<uint64_t>(payload_of(header));
-  const std::array<std::span<const std::byte>, 6> pieces = {bytes_of(header),
+  const std::array<std::span<const std::byte>, 6> pieces = {header_bytes(header),
                                                             std::as_bytes(std::span(offsets_)),
                                                             std::as_bytes(std::span(first_)),
                                                             std::as_bytes(std::span(second_)),
@@ -179,7 +166,7 @@ void DataCache::check_header(TaskName task, Split split) const {
     throw DataError("'" + path_.string() + "' " + what);
   };
   const bool whole = file_.bytes().size() >= sizeof(Header);
-  const Header header = whole ? header_of(file_.bytes()) : Header{};
+  const Header header = whole ? header_of<Header>(file_) : Header{};
   if (!whole || header.magic != kMagic) fail("is no data file of fmmformer; " + how_to_make(task));
   if (header.version != kCacheVersion) {
     fail("has format version " + std::to_string(header.version) + ", this program reads " +
@@ -197,7 +184,7 @@ void DataCache::check_header(TaskName task, Split split) const {
 }
 
 void DataCache::place_arrays() {
-  const Header header = header_of(file_.bytes());
+  const Header header = header_of<Header>(file_);
   std::span<const std::byte> rest = file_.bytes().subspan(sizeof(Header));
   offsets_ = take<uint64_t>(rest, header.documents + 1);
   first_ = take<uint32_t>(rest, header.examples);
@@ -224,9 +211,9 @@ std::string_view DataCache::document(uint32_t index) const {
 }
 
 void DataCache::check() const {
-  Header header = header_of(file_.bytes());
+  Header header = header_of<Header>(file_);
   const uint32_t wanted = std::exchange(header.checksum, 0);
-  const uint32_t came = crc32c(file_.bytes().subspan(sizeof(Header)), crc32c(bytes_of(header)));
+  const uint32_t came = crc32c(file_.bytes().subspan(sizeof(Header)), crc32c(header_bytes(header)));
   if (came != wanted) {
     throw DataError("'" + path_.string() +
                     "' is damaged: its checksum does not fit its contents; import it again");

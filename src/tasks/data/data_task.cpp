@@ -5,9 +5,17 @@
 #include <stdexcept>
 
 #include "fmmformer/core/random.h"
+#include "tasks/data/grey_image.h"
 #include "tasks/data/permutation.h"
 
 namespace fmmformer::tasks {
+
+TokenShape pixel_tokens(const PixelsConfig& config) {
+  return {.length = kPixels,
+          .bytes = kPixels,
+          .vocabulary = 512,
+          .first_token = config.mask_black_pixels ? 0 : 1};
+}
 
 DataTask::DataTask(const DataSet& data, const TokenShape& shape, std::filesystem::path folder,
                    uint64_t seed)

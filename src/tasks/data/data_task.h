@@ -19,6 +19,9 @@ struct TokenShape {
   int64_t first_token = 0;
 };
 
+/// Of grey pictures.
+TokenShape pixel_tokens(const PixelsConfig& config);
+
 /// A task over data files, which are opened when first asked for.
 ///
 /// Masked are the tokens that are 0: the padding, and what a task lets share its number.

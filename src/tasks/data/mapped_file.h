@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <span>
+
+static_assert(std::endian::native == std::endian::little, "numbers are mapped as they are");
 
 namespace fmmformer::tasks {
 
@@ -22,5 +26,17 @@ class MappedFile {
  private:
   std::span<const std::byte> bytes_;
 };
+
+/// What a file begins with; it must be as long as that.
+template <typename Header>
+Header header_of(const MappedFile& file) {
+  Header header;
+  std::memcpy(&header, file.bytes().data(), sizeof(header));
+  return header;
+}
+template <typename Header>
+std::span<const std::byte> header_bytes(const Header& header) {
+  return std::as_bytes(std::span(&header, 1));
+}
 
 }  // namespace fmmformer::tasks
