@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "attention/deterministic_scope.h"
+#include "nn/cuda/embedding_cuda.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
 
@@ -54,9 +55,12 @@ struct EmbeddedRows : torch::autograd::Function<EmbeddedRows> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& grads) {
+    const Tensor indices = context->get_saved_variables()[0];
+    const int64_t rows = context->saved_data["rows"].toInt();
+    if (cuda::has_embedding_gradient(grads[0], rows))
+      return {cuda::embedding_gradient(grads[0], indices, rows), Tensor()};
     const DeterministicScope same_bits;
-    return {at::embedding_dense_backward(grads[0], context->get_saved_variables()[0],
-                                         context->saved_data["rows"].toInt(), /*padding_idx=*/-1,
+    return {at::embedding_dense_backward(grads[0], indices, rows, /*padding_idx=*/-1,
                                          /*scale_grad_by_freq=*/false),
             Tensor()};
   }

@@ -28,28 +28,27 @@ at::Tensor full_attention(const AttentionInputs& inputs, const FullAttentionOpti
   checked_problem("full_attention", inputs, {}, {.near_scale = options.scale});
   TORCH_CHECK_VALUE(options.dropout >= 0 && options.dropout < 1, "full_attention: dropout is ",
                     options.dropout, "; allowed is 0 <= p < 1");
+  if (flash_applies(inputs.q, inputs.v)) {
+    const double default_scale = 1.0 / std::sqrt(static_cast<double>(inputs.q.size(-1)));
+    return flash_attention(inputs.q, inputs.k, inputs.v, inputs.token_mask,
+                           {.scale = options.scale.value_or(default_scale),
+                            .causal = options.causal,
+                            .dropout = options.dropout});
+  }
   at::Tensor q = inputs.q.transpose(1, 2), k = inputs.k.transpose(1, 2),
              v = inputs.v.transpose(1, 2);
-  std::optional<at::Tensor> live;  // [B, 1, N, 1]
-  if (inputs.token_mask) {
-    live = inputs.token_mask->unsqueeze(1).unsqueeze(-1);
-    // What dead tokens hold must not matter, NaN included: a mask alone would let NaN through.
-    q = at::where(*live, q, 0.0), k = at::where(*live, k, 0.0), v = at::where(*live, v, 0.0);
+  if (!inputs.token_mask) {
+    return at::scaled_dot_product_attention(q, k, v, {}, options.dropout, options.causal,
+                                            options.scale)
+        .transpose(1, 2);
   }
-  const FlashOptions flash{
-      .scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(-1)))),
-      .causal = options.causal,
-      .dropout = options.dropout};
-  at::Tensor out;
-  if (flash_applies(q, v, flash, live.has_value())) {
-    out = flash_attention(q, k, v, live, flash);
-  } else {
-    const auto visible = live ? std::optional(visible_keys(*live, options.causal)) : std::nullopt;
-    out = at::scaled_dot_product_attention(q, k, v, visible, options.dropout,
-                                           options.causal && !visible, options.scale);
-  }
-  if (live) out = at::where(*live, out, 0.0);
-  return out.transpose(1, 2);
+  const at::Tensor live = inputs.token_mask->unsqueeze(1).unsqueeze(-1);  // [B, 1, N, 1]
+  // What dead tokens hold must not matter, NaN included: torch's mask alone would let NaN through.
+  q = at::where(live, q, 0.0), k = at::where(live, k, 0.0), v = at::where(live, v, 0.0);
+  const at::Tensor out =
+      at::scaled_dot_product_attention(q, k, v, visible_keys(live, options.causal), options.dropout,
+                                       /*is_causal=*/false, options.scale);
+  return at::where(live, out, 0.0).transpose(1, 2);
 }
 
 namespace {

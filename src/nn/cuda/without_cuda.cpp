@@ -4,6 +4,7 @@
 
 #include "nn/cuda/column_sum_cuda.h"
 #include "nn/cuda/dropout_cuda.h"
+#include "nn/cuda/embedding_cuda.h"
 #include "nn/cuda/layer_norm_cuda.h"
 
 namespace fmmformer::cuda {
@@ -34,6 +35,11 @@ NormResult layer_norm_forward(const Tensor&, const Tensor&, const Tensor&, doubl
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 NormGradients layer_norm_backward(const NormSaved&, const Tensor&, const Tensor&) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+
+bool has_embedding_gradient(const Tensor&, int64_t) { return false; }
+Tensor embedding_gradient(const Tensor&, const Tensor&, int64_t) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 
