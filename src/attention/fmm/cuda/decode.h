@@ -33,7 +33,7 @@ struct StepArgs {
   int64_t* position = nullptr;                         // [1]
 };
 
-/// Two launches: the step, then the state's position.
+/// One launch. Steps of one state must not overlap.
 cudaError_t decode_step(const StepArgs& args, cudaStream_t stream);
 
 }  // namespace fmmformer::cuda
