@@ -316,11 +316,8 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
   const int64_t batch = problem_.batch, heads = problem_.heads, length = problem_.length;
   const int64_t maps = problem_.feature_maps(), blocks = batch * heads * segments_;
   const bool causal = problem_.options.causal;
-  const bool dense = grad_out.stride(3) == 1 || grad_out.size(3) == 1;
-  const Tensor grad = !dense ? grad_out.contiguous()
-                      : in_strips_ && !view_of(grad_out).aligned
-                          ? grad_out.clone(at::MemoryFormat::Contiguous)
-                          : grad_out;
+  Tensor grad = grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
+  if (in_strips_ && !view_of(grad).aligned) grad = grad.clone(at::MemoryFormat::Contiguous);
   Tensor dq = empty_gradient_of(inputs_.q), dk = empty_gradient_of(inputs_.k),
          dv = empty_gradient_of(inputs_.v);
   Tensor row_dots = at::empty({batch, heads, maps + 1, length}, floats_);

@@ -140,11 +140,14 @@ bool fits_strips(const SweepArgs& args) {
   for (int l = 0; l < args.maps; ++l) fits &= args.feature_maps[l] == kPaper[l];
   // The largest score is sought before scores are scaled.
   if (args.has_near) {
-    const int eights = (args.left + 7) / 8 + (args.right + 7) / 8;
-    fits &= eights > 0 && eights + 2 <= 2 * strips::kMostGroups && args.near_scale > 0;
+    const int eights = strips::band_eights(args.left, args.right);
+    fits &= eights > 2 && eights <= 2 * strips::kMostGroups && args.near_scale > 0;
     fits &= args.halo_before + args.halo_after + 32 <= 64;  // tokens of a ring
   }
-  return fits && args.q.aligned && args.k.aligned && args.v.aligned;
+  for (const View* rows : {&args.q, &args.k, &args.v}) {
+    fits &= rows->aligned && rows->row_stride < 1 << 26;  // sixteen rows are within 32 bits
+  }
+  return fits;
 }
 
 PassLimits pass_limits(const PassQuestion& call) {

@@ -47,9 +47,7 @@ template <typename G, bool kKeysAreRows>
 __device__ __forceinline__ void add_keys(const FarStep<G>& step, const Elem* k_tile,
                                          const Elem* v_tile, FarStates<G, kKeysAreRows>& states) {
   if ((step.live & 0xffffu) == 0) return;
-  Inputs<G> k;
-  k.load(k_tile);
-  k.make_decay();
+  const Inputs<G> k(k_tile);
   Fragment values[G::kBlocks];
   load_turned_rows<G>(values, v_tile);
   each_map<G>([&](auto map) {
@@ -59,7 +57,7 @@ __device__ __forceinline__ void add_keys(const FarStep<G>& step, const Elem* k_t
     keep_live(f, step.live);
     turn(turned_f, f);
     states[kMap].add(turned_f, values);
-    states[kMap].add_rows(turned_f);
+    add_rows<G>(states[kMap].key_sums, turned_f);
   });
 }
 
@@ -81,14 +79,12 @@ __device__ __forceinline__ void finish_norms(const FarStep<G>& step, int map,
 
 /// out += weight * far field of the tile's queries, and its keys join the states.
 template <typename G>
-__device__ __forceinline__ void far_forward(const FarStep<G>& step, Inputs<G>& q,
+__device__ __forceinline__ void far_forward(const FarStep<G>& step, const Elem* q_tile,
                                             const Elem* k_tile, const Elem* v_tile,
-                                            ForwardStates<G>& states, float* normalisers,
-                                            Block (&out)[G::kBlocks]) {
-  Inputs<G> k;
-  k.template load<Side::kRight>(k_tile);
-  q.make_decay();
-  k.make_decay();
+                                            ForwardStates<G>& states, const KeySums<G>& key_sums,
+                                            float* normalisers, Block (&out)[G::kBlocks]) {
+  const Inputs<G> q(q_tile);
+  const Inputs<G, Side::kRight> k(k_tile);
   Fragment values[G::kBlocks];
   load_turned_rows<G>(values, v_tile);
   each_map<G>([&](auto map) {
@@ -102,11 +98,12 @@ __device__ __forceinline__ void far_forward(const FarStep<G>& step, Inputs<G>& q
     multiply(a, f, x);
     Fragment rounded_a = rounded(a);
     cut_at_diagonal</*kBefore=*/false>(rounded_a);
-    float row_sum[4] = {0.f, 0.f, 0.f, 0.f}, factor[2];
+    float row_sum[4] = {0.f, 0.f, 0.f, 0.f}, factor[2], z[G::kBlocks][4];
+    key_sums.load(kMap, z);
     if (step.row_sums()) {
 #pragma unroll
-      for (int s = 0; s < G::kBlocks; ++s)
-        Bf16::multiply(row_sum, f[s], Bf16::make_b(state.key_sums[s]));
+      for (int s = 0; s < G::kBlocks; ++s) Bf16::multiply(row_sum, f[s], Bf16::make_b(z[s]));
+
       Bf16::multiply(row_sum, rounded_a, {{kOnes, kOnes}});
     }
     Block sum[G::kBlocks];
@@ -122,15 +119,16 @@ __device__ __forceinline__ void far_forward(const FarStep<G>& step, Inputs<G>& q
     Fragment turned_x[G::kBlocks];
     turn(turned_x, x);
     state.add(turned_x, values);
-    state.add_rows(turned_x);
+    add_rows<G>(z, turned_x);
+    key_sums.store(kMap, z);
   });
 }
 /// The same, two-sided.
 template <typename G>
-__device__ __forceinline__ void far_forward(const FarStep<G>& step, Inputs<G>& q,
+__device__ __forceinline__ void far_forward(const FarStep<G>& step, const Elem* q_tile,
                                             const FixedSums<G>& fixed, float* normalisers,
                                             Block (&out)[G::kBlocks]) {
-  q.make_decay();
+  const Inputs<G> q(q_tile);
   each_map<G>([&](auto map) {
     constexpr int kMap = decltype(map)::value;
     Fragment f[G::kBlocks];
@@ -138,7 +136,7 @@ __device__ __forceinline__ void far_forward(const FarStep<G>& step, Inputs<G>& q
     float row_sum[4] = {0.f, 0.f, 0.f, 0.f}, factor[2];
     if (step.row_sums()) {
       float key_sums[G::kBlocks][4];
-      fixed.load_key_sums(kMap, key_sums);
+      fixed.key_sums.load(kMap, key_sums);
 #pragma unroll
       for (int s = 0; s < G::kBlocks; ++s) Bf16::multiply(row_sum, f[s], Bf16::make_b(key_sums[s]));
     }
@@ -205,35 +203,35 @@ __device__ __forceinline__ void store_dots(const FarStep<G>& step, const float (
 /// dq += the far fields' gradient, and the tile's keys join the states; writes row_dots, [maps +
 /// 1][length]; adds to by_weight. `norms`: in the ring, from number 1 on.
 template <typename G, typename T>
-__device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles, Inputs<G>& q,
-                                          const Fragment (&grad)[G::kBlocks], const Elem* k_tile,
-                                          const Elem* v_tile, QueryStates<G>& states,
+__device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles,
+                                          const Elem* q_tile, const Elem* grad_tile,
+                                          const Elem* k_tile, const Elem* v_tile,
+                                          QueryStates<G>& states, const KeySums<G>& key_sums,
                                           float* row_dots, float (&by_weight)[G::kFields],
                                           Block (&dq)[G::kBlocks]) {
   const bool uniform = step.weights.uniform;
-  Inputs<G> k;
-  k.load(k_tile);
-  q.make_decay();
-  k.make_decay();
-  Fragment values[G::kBlocks], rows[G::kBlocks], inner;
-  load_turned_rows<G>(values, v_tile);
-  load<Side::kRight>(rows, v_tile, G::kStride);
+  const Inputs<G> q(q_tile), k(k_tile);
+  Fragment inner;
   const auto make_inner = [&](const Fragment(&weighted)[G::kBlocks]) {
+    Fragment rows[G::kBlocks];
+    load<Side::kRight>(rows, v_tile, G::kStride);
     Block p;
     multiply(p, weighted, rows);
     inner = rounded(p);
     cut_at_diagonal</*kBefore=*/false>(inner);
   };
-  if (uniform) make_inner(grad);
   each_map<G>([&](auto map) {
     constexpr int kMap = decltype(map)::value;
     auto& state = states[kMap];
     Fragment weighted[G::kBlocks], f[G::kBlocks], turned_x[G::kBlocks];
-    step.weights.weigh(weighted, grad, kMap);
-    if (!uniform) make_inner(weighted);
+    load(weighted, grad_tile, G::kStride);
+    step.weights.weigh(weighted, kMap);
+    if (kMap == 0 || !uniform) make_inner(weighted);
     k.template features<kMap>(f);
     keep_live(f, step.live);
     turn(turned_x, f);
+    float sums_before[G::kBlocks][4];
+    key_sums.load(kMap, sums_before);
     Block u[G::kBlocks], z[G::kBlocks];
     clear(u);
     Fragment earlier = equal_rows(kOnes, kOnes);
@@ -245,12 +243,12 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
         add_product(u[s], weighted[b], rounded(state.sums[s][b]));
       add_product(u[s], inner, turned_x[s]);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) z[s][i / 4][i % 4] = state.key_sums[s][i / 4 * 2 + i % 2];
+      for (int i = 0; i < 8; ++i) z[s][i / 4][i % 4] = sums_before[s][i / 4 * 2 + i % 2];
       add_product(z[s], earlier, turned_x[s]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i)  // the last row has seen all keys
-        state.key_sums[s][i] = __shfl_sync(~0u, z[s][i / 2][2 + i % 2], 28 + lane_id() % 4);
     }
+    key_sums.store_last_row(kMap, z);
+    Fragment values[G::kBlocks];
+    load_turned_rows<G>(values, v_tile);
     state.add(turned_x, values);
     float norm[2], factor[2], dot[2];
     step.factors(tiles.number(1 + kMap, step.tile * kBlockDim), norm, factor);
@@ -270,18 +268,17 @@ __device__ __forceinline__ void by_column(const float (&rows)[2], float (&column
 
 /// The same, two-sided: `states` receive the queries.
 template <typename G, typename T>
-__device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles, Inputs<G>& q,
-                                          const Fragment (&grad)[G::kBlocks], const Elem* grad_tile,
+__device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles,
+                                          const Elem* q_tile, const Elem* grad_tile,
                                           const FixedSums<G>& fixed, QueryStates<G>& states,
                                           float* row_dots, float (&by_weight)[G::kFields],
                                           Block (&dq)[G::kBlocks]) {
-  q.make_decay();
-  Fragment turned_grad[G::kBlocks];
-  load_turned_rows<G>(turned_grad, grad_tile);
+  const Inputs<G> q(q_tile);
   each_map<G>([&](auto map) {
     constexpr int kMap = decltype(map)::value;
     Fragment weighted[G::kBlocks], f[G::kBlocks], turned_f[G::kBlocks];
-    step.weights.weigh(weighted, grad, kMap);
+    load(weighted, grad_tile, G::kStride);
+    step.weights.weigh(weighted, kMap);
     Block u[G::kBlocks];
     clear(u);
 #pragma unroll
@@ -294,7 +291,7 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
     step.factors(tiles.number(1 + kMap, step.tile * kBlockDim), norm, factor);
     q.template features<kMap>(f);
     float z[G::kBlocks][4];
-    fixed.load_key_sums(kMap, z);
+    fixed.key_sums.load(kMap, z);
     by_weight[kMap] += finish_query<G, kMap>(
         step, q, f, norm, factor, u, [&](int s, int i) { return z[s][i / 4 * 2 + i % 2]; }, dot,
         dq);
@@ -302,16 +299,19 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
     scale(f, factor);
     turn(turned_f, f);
     by_column(dot, dots);
+    Fragment turned_grad[G::kBlocks];
+    load_turned_rows<G>(turned_grad, grad_tile);
     states[kMap].add(turned_f, turned_grad);
-    states[kMap].add_rows(turned_f, Bf16::pack(dots[0], dots[1]), Bf16::pack(dots[2], dots[3]));
+    add_rows<G>(states[kMap].key_sums, turned_f, Bf16::pack(dots[0], dots[1]),
+                Bf16::pack(dots[2], dots[3]));
   });
 }
 
 /// Query features times far_scale / norm, and the queries' dots: what sums over queries are made
 /// of. `numbers`: the first of the maps' norms in the ring; their dots follow.
-template <typename G, int kMap, typename T>
+template <typename G, int kMap, typename T, Side kSide>
 __device__ __forceinline__ void scaled_queries(const FarStep<G>& step, const T& tiles,
-                                               const Inputs<G>& q, int numbers,
+                                               const Inputs<G, kSide>& q, int numbers,
                                                Fragment (&f)[G::kBlocks], float (&dots)[4]) {
   const int first = step.tile * kBlockDim;
   float norm[2], factor[2];
@@ -328,9 +328,7 @@ template <typename G, typename T>
 __device__ __forceinline__ void add_queries(const FarStep<G>& step, const T& tiles,
                                             KeyStates<G>& states) {
   if ((step.live & 0xffffu) == 0) return;
-  Inputs<G> q;
-  q.load(tiles.band_tile(0, step.tile));
-  q.make_decay();
+  const Inputs<G> q(tiles.band_tile(0, step.tile));
   Fragment turned_grad[G::kBlocks];
   load_turned_rows<G>(turned_grad, tiles.band_tile(1, step.tile));
   each_map<G>([&](auto map) {
@@ -340,7 +338,8 @@ __device__ __forceinline__ void add_queries(const FarStep<G>& step, const T& til
     scaled_queries<G, kMap>(step, tiles, q, kFirstNormOfKeys, f, dots);
     turn(turned_f, f);
     states[kMap].add(turned_f, turned_grad);
-    states[kMap].add_rows(turned_f, Bf16::pack(dots[0], dots[1]), Bf16::pack(dots[2], dots[3]));
+    add_rows<G>(states[kMap].key_sums, turned_f, Bf16::pack(dots[0], dots[1]),
+                Bf16::pack(dots[2], dots[3]));
   });
 }
 
@@ -353,94 +352,99 @@ struct KeyResults {
 
   template <int kMap>
   __device__ __forceinline__ void add(const FarStep<G>& step, const Inputs<G>& k,
-                                      const Fragment (&v)[G::kBlocks],
-                                      const Block (&dk_part)[G::kBlocks],
+                                      const Elem* v_tile, const Block (&dk_part)[G::kBlocks],
                                       const Block (&value_sum)[G::kBlocks]) {
+    add_values(step, kMap, v_tile, value_sum);
     k.template add_input_gradient<kMap>(dk, dk_part);
-    add_values(step, kMap, v, value_sum);
   }
-  __device__ __forceinline__ void add_values(const FarStep<G>& step, int field,
-                                             const Fragment (&v)[G::kBlocks],
+  __device__ __forceinline__ void add_values(const FarStep<G>& step, int field, const Elem* v_tile,
                                              const Block (&value_sum)[G::kBlocks]) {
     const float ones[2] = {1.f, 1.f};
-    weight_sums.add(field, value_sum, v);
+    weight_sums.add(field, value_sum, v_tile);
     add_field<G>(dv, value_sum, ones, step.weights, field);
   }
 };
 
 /// Adds the far fields' gradients, and the tile's queries join the states.
 template <typename G, typename T>
-__device__ __forceinline__ void far_key(const FarStep<G>& step, const T& tiles, Inputs<G>& k,
-                                        const Fragment (&v)[G::kBlocks], KeyStates<G>& states,
-                                        KeyResults<G>& results) {
+__device__ __forceinline__ void far_key(const FarStep<G>& step, const T& tiles, const Elem* k_tile,
+                                        const Elem* v_tile, KeyStates<G>& states,
+                                        const KeySums<G>& key_sums, KeyResults<G>& results) {
   const bool uniform = step.weights.uniform;
   const Elem* grad_tile = tiles.band_tile(1, step.tile);
-  Inputs<G> q;
-  q.template load<Side::kRight>(tiles.band_tile(0, step.tile));
-  q.make_decay();
-  k.make_decay();
-  Fragment turned_grad[G::kBlocks], grad[G::kBlocks];
-  load_turned_rows<G>(turned_grad, grad_tile);
-  load<Side::kRight>(grad, grad_tile, G::kStride);
+  const Inputs<G, Side::kRight> q(tiles.band_tile(0, step.tile));
+  const Inputs<G> k(k_tile);
   Block p;
-  if (uniform) multiply(p, v, grad);
   each_map<G>([&](auto map) {
     constexpr int kMap = decltype(map)::value;
     auto& state = states[kMap];
-    Fragment f[G::kBlocks], x[G::kBlocks], turned_f[G::kBlocks], weighted[G::kBlocks];
-    float dots[4];
+    Fragment f[G::kBlocks], turned_f[G::kBlocks], turned_grad[G::kBlocks], weighted[G::kBlocks];
+    float dots[4], y[G::kBlocks][4];
     scaled_queries<G, kMap>(step, tiles, q, kFirstNormOfKeys, f, dots);
-    k.template features<kMap>(x);
-    step.weights.weigh(weighted, v, kMap);
     turn(turned_f, f);
-    Block a, dk[G::kBlocks], value_sum[G::kBlocks];
-    multiply(a, x, f);
-    Fragment inner = rounded(a);
-    cut_at_diagonal</*kBefore=*/true>(inner);
+    load_turned_rows<G>(turned_grad, grad_tile);
+    load(weighted, v_tile, G::kStride);
+    step.weights.weigh(weighted, kMap);
+    Block dk[G::kBlocks], value_sum[G::kBlocks];
     clear(dk), clear(value_sum);
+    {
+      Fragment x[G::kBlocks];
+      k.template features<kMap>(x);
+      Block a;
+      multiply(a, x, f);
+      Fragment inner = rounded(a);
+      cut_at_diagonal</*kBefore=*/true>(inner);
 #pragma unroll
-    for (int b = 0; b < G::kBlocks; ++b) {
+      for (int b = 0; b < G::kBlocks; ++b) {
 #pragma unroll
-      for (int s = 0; s < G::kBlocks; ++s) {
-        const Fragment sums = rounded(state.sums[b][s]);
-        add_product(value_sum[b], x[s], sums);
-        add_product(dk[s], weighted[b], turned(sums));
+        for (int s = 0; s < G::kBlocks; ++s) {
+          const Fragment sums = rounded(state.sums[b][s]);
+          add_product(value_sum[b], x[s], sums);
+          add_product(dk[s], weighted[b], turned(sums));
+        }
+        add_product(value_sum[b], inner, turned_grad[b]);
       }
-      add_product(value_sum[b], inner, turned_grad[b]);
     }
-    if (!uniform) multiply(p, weighted, grad);
+    state.add(turned_f, turned_grad);
+    if (kMap == 0 || !uniform) {
+      Fragment grad[G::kBlocks];
+      load<Side::kRight>(grad, grad_tile, G::kStride);
+      multiply(p, weighted, grad);
+    }
     const float factor = step.weights.factor(kMap);
     Block inner_p;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       inner_p[i / 4][i % 4] = factor * p[i / 4][i % 4] - dots[i / 4 * 2 + i % 2];
-    inner = rounded(inner_p);
+    Fragment inner = rounded(inner_p);
     cut_at_diagonal</*kBefore=*/true>(inner);
+    key_sums.load(kMap, y);
 #pragma unroll
     for (int s = 0; s < G::kBlocks; ++s) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         float& element = dk[s][i / 4][i % 4];
-        element = factor * element - state.key_sums[s][i / 4 * 2 + i % 2];
+        element = factor * element - y[s][i / 4 * 2 + i % 2];
       }
       add_product(dk[s], inner, turned_f[s]);
     }
-    state.add(turned_f, turned_grad);
-    state.add_rows(turned_f, Bf16::pack(dots[0], dots[1]), Bf16::pack(dots[2], dots[3]));
-    results.template add<kMap>(step, k, v, dk, value_sum);
+    add_rows<G>(y, turned_f, Bf16::pack(dots[0], dots[1]), Bf16::pack(dots[2], dots[3]));
+    key_sums.store(kMap, y);
+    results.template add<kMap>(step, k, v_tile, dk, value_sum);
   });
 }
 /// The same, two-sided.
 template <typename G>
-__device__ __forceinline__ void far_key(const FarStep<G>& step, Inputs<G>& k,
-                                        const Fragment (&v)[G::kBlocks], const FixedSums<G>& fixed,
+__device__ __forceinline__ void far_key(const FarStep<G>& step, const Elem* k_tile,
+                                        const Elem* v_tile, const FixedSums<G>& fixed,
                                         KeyResults<G>& results) {
-  k.make_decay();
+  const Inputs<G> k(k_tile);
   each_map<G>([&](auto map) {
     constexpr int kMap = decltype(map)::value;
     Fragment x[G::kBlocks], weighted[G::kBlocks];
     k.template features<kMap>(x);
-    step.weights.weigh(weighted, v, kMap);
+    load(weighted, v_tile, G::kStride);
+    step.weights.weigh(weighted, kMap);
     Block dk[G::kBlocks], value_sum[G::kBlocks];
     clear(dk), clear(value_sum);
 #pragma unroll
@@ -451,13 +455,13 @@ __device__ __forceinline__ void far_key(const FarStep<G>& step, Inputs<G>& k,
     }
     const float factor = step.weights.factor(kMap);
     float y[G::kBlocks][4];
-    fixed.load_key_sums(kMap, y);
+    fixed.key_sums.load(kMap, y);
 #pragma unroll
     for (int i = 0; i < G::kBlocks * 8; ++i) {
       float& element = dk[i / 8][i / 4 % 2][i % 4];
       element = factor * element - y[i / 8][i / 4 % 2 * 2 + i % 2];
     }
-    results.template add<kMap>(step, k, v, dk, value_sum);
+    results.template add<kMap>(step, k, v_tile, dk, value_sum);
   });
 }
 

@@ -50,6 +50,15 @@ struct Work {
     }
     return tiles;
   }
+  /// A causal walk's key sums; park() puts them there.
+  __device__ KeySums<G> key_sums() const {
+    return {shared_at<float>(layout.warps + strip.index * layout.warp_bytes + layout.key_sums)};
+  }
+  template <bool kKeysAreRows>
+  __device__ void park(const Sums<G, kKeysAreRows> (&states)[G::kMaps]) const {
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) key_sums().store(l, states[l].key_sums);
+  }
   __device__ const float* log_sum_exp() const {
     return args.has_near ? args.log_sum_exp + strip.row_index(args, 1, 0) : nullptr;
   }
@@ -120,17 +129,20 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
                          layout, args, strip);
   if (!kCausal && args.made.sums && strip.last(args)) store<G, false>(states, strip.pair, args);
   const FixedSums<G> fixed(layout);
+  const KeySums<G> key_sums = work.key_sums();
+  if constexpr (kCausal) work.park(states);
   if constexpr (!kCausal) fixed.fix(states, strip);
   auto tiles = work.template tiles_of_keys</*kOwn=*/1, /*kNumbers=*/0>(/*with_band=*/true);
   const Band band(args, args.left, args.right);
-  Target<G> out(args.out, strip, strip.begin);
+  Rows<G> out(args.out, strip);
+  out.skip(strip.begin);
   float* log_sum_exp = args.log_sum_exp + strip.row_index(args, 1, 0);
   float* normalisers = args.normalisers + strip.row_index(args, G::kMaps, 0);
   walk(tiles, strip.begin, strip.end, [&](int tile) {
     const uint32_t live = tiles.live();
     work.far.tile = tile, work.far.live = live;
     if (live == 0) {
-      out.store_zeros(tiles.own_tile(0, tile), args.length, 1);
+      write_stage(out, tiles.own_tile(0, tile), tile, 0, args.length, 1);
       work.each_token([&](int token) {
         if (args.has_near) log_sum_exp[token] = INFINITY;
         for (int l = 0; work.far.row_sums() && l < G::kMaps; ++l)
@@ -138,21 +150,23 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
       });
       return;
     }
-    Inputs<G> q;
-    q.load(tiles.own_tile(0, tile));
+    Elem* q_tile = tiles.own_tile(0, tile);
     Block sum[G::kBlocks];
     clear(sum);
     if (args.has_near)
-      near_forward<G>(sum, q.x, band, tiles, strip, tile, work.far.weights, log_sum_exp);
+      near_forward<G>(sum, q_tile, band, tiles, strip, tile, work.far.weights, log_sum_exp);
     if constexpr (kCausal) {
-      far_forward<G>(work.far, q, tiles.band_tile(0, tile), tiles.band_tile(1, tile), states,
-                     normalisers, sum);
+      far_forward<G>(work.far, q_tile, tiles.band_tile(0, tile), tiles.band_tile(1, tile), states,
+                     key_sums, normalisers, sum);
     } else {
-      far_forward<G>(work.far, q, fixed, normalisers, sum);
+      far_forward<G>(work.far, q_tile, fixed, normalisers, sum);
     }
-    out.store(sum, tiles.own_tile(0, tile), live, args.length, 1);
+    write_rows(out, sum, q_tile, tile, live, args.length, 1);
   });
-  if (kCausal && args.made.sums && strip.last(args)) store<G, false>(states, strip.pair, args);
+  if (kCausal && args.made.sums && strip.last(args)) {
+    for (int l = 0; l < G::kMaps; ++l) key_sums.load(l, states[l].key_sums);
+    store<G, false>(states, strip.pair, args);
+  }
 }
 
 template <typename G, bool kCausal>
@@ -163,9 +177,11 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   const Strip& strip = work.strip;
   QueryStates<G> states;  // two-sided, of the queries themselves
   const FixedSums<G> fixed(layout);
+  const KeySums<G> key_sums = work.key_sums();
   if constexpr (kCausal) {
     sum_keys<G, true>(work, states, strip.index + 1 < strip.count);
     begin_states<G, true>(states, Others::kBefore, layout, args, strip);
+    work.park(states);
   } else {
     FarStates<G, false> of_keys;
     begin_states<G, false>(of_keys, Others::kNone, layout, args, strip);
@@ -177,7 +193,8 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
 #pragma unroll
   for (int l = 0; l < G::kMaps; ++l) tiles.numbers.read(1 + l, work.norms(l));
   const Band band(args, args.left, args.right);
-  Target<G> to(args.dq, strip, strip.begin);
+  Rows<G> to(args.dq, strip);
+  to.skip(strip.begin);
   float* row_dots = work.row_dots(0);
   float by_weight[G::kFields];
 #pragma unroll
@@ -186,32 +203,28 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
     const uint32_t live = tiles.live();
     work.far.tile = tile, work.far.live = live;
     if (live == 0) {
-      to.store_zeros(tiles.own_tile(0, tile), args.length, 1);
+      write_stage(to, tiles.own_tile(0, tile), tile, 0, args.length, 1);
       work.each_token([&](int token) {
         for (int field = 0; field < G::kFields; ++field)
           row_dots[int64_t(field) * args.length + token] = 0.f;
       });
       return;
     }
-    Inputs<G> q;
-    q.load(tiles.own_tile(0, tile));
-    Fragment grad[G::kBlocks];
-    load(grad, tiles.own_tile(1, tile), G::kStride);
+    Elem *q_tile = tiles.own_tile(0, tile), *grad_tile = tiles.own_tile(1, tile);
     Block dq[G::kBlocks];
     clear(dq);
     if (args.has_near) {
-      by_weight[G::kMaps] += near_query<G>(dq, q.x, grad, band, tiles, strip, tile,
+      by_weight[G::kMaps] += near_query<G>(dq, q_tile, grad_tile, band, tiles, strip, tile,
                                            work.far.weights, tiles.number(0, tile * kBlockDim),
                                            row_dots + int64_t(G::kMaps) * args.length);
     }
     if constexpr (kCausal) {
-      far_query<G>(work.far, tiles, q, grad, tiles.band_tile(0, tile), tiles.band_tile(1, tile),
-                   states, row_dots, by_weight, dq);
+      far_query<G>(work.far, tiles, q_tile, grad_tile, tiles.band_tile(0, tile),
+                   tiles.band_tile(1, tile), states, key_sums, row_dots, by_weight, dq);
     } else {
-      far_query<G>(work.far, tiles, q, grad, tiles.own_tile(1, tile), fixed, states, row_dots,
-                   by_weight, dq);
+      far_query<G>(work.far, tiles, q_tile, grad_tile, fixed, states, row_dots, by_weight, dq);
     }
-    to.store(dq, tiles.own_tile(0, tile), live, args.length, 1);
+    write_rows(to, dq, q_tile, tile, live, args.length, 1);
   });
   if (args.weight_sums && uniform_weights<G>(args))
     store_uniform_weight_sums<G>(by_weight, layout, args, strip);
@@ -227,38 +240,39 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep
   sum_queries(work, states, kCausal && strip.index > 0);
   begin_states<G, false>(states, kCausal ? Others::kAfter : Others::kNone, layout, args, strip);
   const FixedSums<G> fixed(layout);
+  const KeySums<G> key_sums = work.key_sums();
+  if constexpr (kCausal) work.park(states);
   if constexpr (!kCausal) fixed.fix(states, strip);
   auto tiles = work.template tiles_of_queries</*kBackwards=*/true, /*kOwn=*/2>(/*with_band=*/true);
   const Band band(args, args.right, args.left);
-  Target<G> to_k(args.dk, strip, strip.end - 1), to_v(args.dv, strip, strip.end - 1);
+  Rows<G> to_k(args.dk, strip), to_v(args.dv, strip);
+  to_k.skip(strip.end - 1), to_v.skip(strip.end - 1);
   KeyResults<G> results{{}, {}, WeightSums<G>(layout, strip)};
   results.weight_sums.clear();
   walk(tiles, strip.begin, strip.end, [&](int tile) {
     const uint32_t live = tiles.live();
     work.far.tile = tile, work.far.live = live;
     if (live == 0) {
-      to_k.store_zeros(tiles.own_tile(0, tile), args.length, -1);
-      to_v.store_zeros(tiles.own_tile(0, tile), args.length, -1);
+      write_stage(to_k, tiles.own_tile(0, tile), tile, 0, args.length, -1);
+      write_stage(to_v, tiles.own_tile(0, tile), tile, 0, args.length, -1);
       return;
     }
-    Inputs<G> k;
-    k.load(tiles.own_tile(0, tile));
-    Fragment v[G::kBlocks];
-    load(v, tiles.own_tile(1, tile), G::kStride);
+    Elem *k_tile = tiles.own_tile(0, tile), *v_tile = tiles.own_tile(1, tile);
     clear(results.dk), clear(results.dv);
     if (args.has_near) {
       Block value_sum[G::kBlocks];
       clear(value_sum);
-      near_key<G>(results.dk, value_sum, k.x, v, band, tiles, strip, tile, work.far.weights, 0, 1);
-      results.add_values(work.far, G::kMaps, v, value_sum);
+      near_key<G>(results.dk, value_sum, k_tile, v_tile, band, tiles, strip, tile, work.far.weights,
+                  0, 1);
+      results.add_values(work.far, G::kMaps, v_tile, value_sum);
     }
     if constexpr (kCausal) {
-      far_key<G>(work.far, tiles, k, v, states, results);
+      far_key<G>(work.far, tiles, k_tile, v_tile, states, key_sums, results);
     } else {
-      far_key<G>(work.far, k, v, fixed, results);
+      far_key<G>(work.far, k_tile, v_tile, fixed, results);
     }
-    to_k.store(results.dk, tiles.own_tile(0, tile), live, args.length, -1);
-    to_v.store(results.dv, tiles.own_tile(1, tile), live, args.length, -1);
+    write_rows(to_k, results.dk, k_tile, tile, live, args.length, -1);
+    write_rows(to_v, results.dv, v_tile, tile, live, args.length, -1);
   });
   results.weight_sums.store(layout, args);
 }

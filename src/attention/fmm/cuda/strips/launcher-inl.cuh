@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "attention/fmm/cuda/strips/kernels.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
@@ -48,6 +47,7 @@ Layout layout_of(Sweep sweep, const SweepArgs& args, int strips) {
   const int numbers = sweep == Sweep::kQueries ? 1 + G::kMaps : 2 + 2 * G::kMaps;
   layout.numbers =
       take(backward || sweep == Sweep::kSumOfQueries, numbers * kSlots * kBlockDim * sizeof(float));
+  layout.key_sums = take(args.causal && !sums, G::kMaps * G::kDim * sizeof(float));
   layout.weight_sums = take(sweep == Sweep::kKeys && args.weight_sums && !args.uniform_weights,
                             G::kFields * G::kBlocks * kWarpSize * sizeof(float4));
   layout.warp_bytes = used;
@@ -72,22 +72,23 @@ cudaError_t launch(Sweep sweep, Kernel* kernel, const SweepArgs& args, cudaStrea
   return cudaGetLastError();
 }
 
+/// Calls body(Shape) for the number of maps.
+template <int kDim, bool kPlain, typename Body>
+cudaError_t with_maps(const SweepArgs& args, const Body& body) {
+  if (args.maps == 1) return body(Shape<kDim, 1, kPlain>());
+  if (args.maps == 2) return body(Shape<kDim, 2, kPlain>());
+  return body(Shape<kDim, 3, kPlain>());
+}
 template <int kDim, typename Body>
 cudaError_t with_shape(const SweepArgs& args, const Body& body) {
-  const auto with_maps = [&](auto plain) {
-    constexpr bool kPlain = decltype(plain)::value;
-    if (args.maps == 1) return body(Shape<kDim, 1, kPlain>());
-    if (args.maps == 2) return body(Shape<kDim, 2, kPlain>());
-    return body(Shape<kDim, 3, kPlain>());
-  };
   const bool plain = args.drop_below == 0 && args.uniform_weights;
-  return plain ? with_maps(std::true_type()) : with_maps(std::false_type());
+  return plain ? with_maps<kDim, true>(args, body) : with_maps<kDim, false>(args, body);
 }
 
 template <int kDim>
 cudaError_t Launcher<kDim>::sum_states(const SweepArgs& args, bool of_queries,
                                        cudaStream_t stream) {
-  return with_shape<kDim>(args, [&](auto shape) {
+  return with_maps<kDim, true>(args, [&](auto shape) {  // there is no near field here
     using G = decltype(shape);
     return of_queries ? launch<G>(Sweep::kSumOfQueries, sum_kernel<G, true>, args, stream)
                       : launch<G>(Sweep::kSumOfKeys, sum_kernel<G, false>, args, stream);

@@ -10,14 +10,19 @@ namespace fmmformer::cuda::strips {
 constexpr int kMostStrips = 4;  // of a block
 constexpr int kMostGroups = 3;  // of sixteen columns that a band may touch
 
+/// The columns that sixteen rows see, in eights.
+constexpr int band_eights(int left, int right) { return (left + 7) / 8 + 2 + (right + 7) / 8; }
+
 enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
-/// Blocks that registers leave room for on a multiprocessor. A causal state is fp32 and changes; a
-/// two-sided one is fixed and takes half of the registers, except where another is summed.
+/// Blocks that registers leave room for on a multiprocessor: as many as run without spilling, or
+/// nearly, since a warp's stack finds little room beside so much shared memory. A causal state is
+/// fp32 and in registers; a two-sided one is in shared memory, but its queries are summed.
 constexpr int blocks_at_once(int dim, int maps, Sweep sweep, bool causal) {
-  if (dim <= 16) return 4;
-  const bool light = sweep == Sweep::kSumOfKeys || sweep == Sweep::kSumOfQueries ||
-                     (!causal && sweep == Sweep::kForward);
-  return maps == 1 || light ? 4 : maps == 2 ? 3 : 2;
+  const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys;
+  if (dim <= 16) return maps == 3 && backward ? 3 : 4;
+  if (backward) return maps == 1 ? 4 - causal : maps == 2 ? 3 - causal : 2;
+  if (sweep == Sweep::kForward && causal) return 5 - maps;
+  return maps == 3 ? 3 : 4;
 }
 
 template <int kDim>
@@ -35,7 +40,7 @@ struct PassShape {
   static constexpr int maps(int) { return kMapsAtOnce; }
   /// Blocks that fill a GPU at once.
   static constexpr int blocks(int, int maps, bool) {
-    return kMultiprocessors * blocks_at_once(kDim, maps, Sweep::kQueries, true);
+    return kMultiprocessors * blocks_at_once(kDim, maps, Sweep::kQueries, /*causal=*/false);
   }
 };
 

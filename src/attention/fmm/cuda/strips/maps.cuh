@@ -34,16 +34,16 @@ __device__ __forceinline__ uint32_t tanh_of(uint32_t x) {
   return result;
 }
 
-/// Sixteen rows of q or k as operands, and what the maps make of them.
-template <typename G>
+/// Sixteen rows of q or k, and what the maps make of them as operands. Of the rows only e is kept
+/// in registers, which are scarce; x is loaded from its tile whenever it is needed.
+template <typename G, Side kSide = Side::kAny>
 struct Inputs {
-  Fragment x[G::kBlocks], decay[G::kBlocks];
+  const Elem* tile;
+  Fragment decay[G::kBlocks];
 
-  template <Side kSide = Side::kAny>
-  __device__ __forceinline__ void load(const Elem* tile) {
-    cuda::load<kSide>(x, tile, G::kStride);
-  }
-  __device__ __forceinline__ void make_decay() {
+  __device__ __forceinline__ explicit Inputs(const Elem* tile) : tile(tile) {
+    Fragment x[G::kBlocks];
+    load<kSide>(x, tile, G::kStride);
 #pragma unroll
     for (int s = 0; s < G::kBlocks; ++s) {
 #pragma unroll
@@ -53,6 +53,8 @@ struct Inputs {
 
   template <int kMap>
   __device__ __forceinline__ void features(Fragment (&f)[G::kBlocks]) const {
+    Fragment x[G::kBlocks];
+    load<kSide>(x, tile, G::kStride);
 #pragma unroll
     for (int s = 0; s < G::kBlocks; ++s) {
 #pragma unroll
@@ -69,6 +71,8 @@ struct Inputs {
   template <int kMap>
   __device__ __forceinline__ void add_input_gradient(Block (&sum)[G::kBlocks],
                                                      const Block (&gradient)[G::kBlocks]) const {
+    Fragment x[G::kBlocks];
+    load<kSide>(x, tile, G::kStride);
 #pragma unroll
     for (int s = 0; s < G::kBlocks; ++s) {
 #pragma unroll

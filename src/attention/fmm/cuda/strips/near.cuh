@@ -15,7 +15,7 @@ namespace fmmformer::cuda::strips {
 struct Band {
   int offset;     // from the tile's first token to the first column
   int groups;     // of sixteen columns
-  uint32_t bits;  // elements inside, eight a group: 4 * (column / 8) + i
+  uint32_t bits;  // elements inside, eight for each group: 4 * (column / 8) + i
   float scale;    // of scores, for powers of 2
   uint64_t seed;
 
@@ -71,11 +71,13 @@ __device__ __forceinline__ void add_columns(Block (&sum)[G::kBlocks], const Frag
 
 /// sum += weight * softmax(...) v; writes log_sum_exp, [length].
 template <typename G, typename T>
-__device__ __forceinline__ void near_forward(Block (&sum)[G::kBlocks],
-                                             const Fragment (&q)[G::kBlocks], const Band& band,
-                                             const T& tiles, const Strip& strip, int tile,
-                                             const Weights<G>& weights, float* log_sum_exp) {
+__device__ __forceinline__ void near_forward(Block (&sum)[G::kBlocks], const Elem* q_tile,
+                                             const Band& band, const T& tiles, const Strip& strip,
+                                             int tile, const Weights<G>& weights,
+                                             float* log_sum_exp) {
   const SweepArgs& args = tiles.args;
+  Fragment q[G::kBlocks];
+  load(q, q_tile, G::kStride);
   Block s[kMostGroups];
   float peak[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f};
   each_group(band, [&](int group, int from) {
@@ -131,28 +133,26 @@ __device__ __forceinline__ void near_forward(Block (&sum)[G::kBlocks],
 /// dq += the near field's gradient; `dots`: where row dots sum_j p_ij dp_ij go, [length]. Returns
 /// <dO, near field> of rows g and g + 8: the gradient of a weight that is equal for all channels.
 template <typename G, typename T>
-__device__ __forceinline__ float near_query(Block (&dq)[G::kBlocks],
-                                            const Fragment (&q)[G::kBlocks],
-                                            const Fragment (&grad)[G::kBlocks], const Band& band,
-                                            const T& tiles, const Strip& strip, int tile,
-                                            const Weights<G>& weights, const float* log_sum_exp,
-                                            float* dots) {
+__device__ __forceinline__ float near_query(Block (&dq)[G::kBlocks], const Elem* q_tile,
+                                            const Elem* grad_tile, const Band& band, const T& tiles,
+                                            const Strip& strip, int tile, const Weights<G>& weights,
+                                            const float* log_sum_exp, float* dots) {
   const SweepArgs& args = tiles.args;
-  Fragment weighted[G::kBlocks];
-  weights.weigh(weighted, grad, G::kMaps);
+  Fragment q[G::kBlocks], weighted[G::kBlocks];
+  load(q, q_tile, G::kStride), load(weighted, grad_tile, G::kStride);
+  weights.weigh(weighted, G::kMaps);
   const float factor = args.near_scale * weights.factor(G::kMaps);
-  Fragment p[kMostGroups], along[kMostGroups];  // p_ij, and p_ij dp_ij times the factor
+  Block p[kMostGroups], dp[kMostGroups];
   float log_sum[2], dot[2] = {0.f, 0.f}, by_weight = 0.f;
 #pragma unroll
   for (int r = 0; r < 2; ++r) log_sum[r] = log_sum_exp[row_of(2 * r)] * kLog2E;
   each_group(band, [&](int group, int from) {
-    Block s, ds;
-    multiply_columns<G>(s, q, tiles, 0, tile * kBlockDim + from);
-    multiply_columns<G>(ds, weighted, tiles, 1, tile * kBlockDim + from);
+    multiply_columns<G>(p[group], q, tiles, 0, tile * kBlockDim + from);
+    multiply_columns<G>(dp[group], weighted, tiles, 1, tile * kBlockDim + from);
     const uint32_t inside = band.inside(group, tiles.live(from));
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      float& element = s[i / 4][i % 4];
+      float& element = p[group][i / 4][i % 4];
       element = inside >> i & 1 ? Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]) : 0.f;
     }
     if (drops<G>(args)) {
@@ -160,35 +160,24 @@ __device__ __forceinline__ float near_query(Block (&dq)[G::kBlocks],
       dropout_by_query(kept, args, band.seed, strip.pair, tile * kBlockDim,
                        tile * kBlockDim + from);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) ds[i / 4][i % 4] *= kept[i / 4][i % 4];
+      for (int i = 0; i < 8; ++i) dp[group][i / 4][i % 4] *= kept[i / 4][i % 4];
     }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      float& element = ds[i / 4][i % 4];
-      element *= s[i / 4][i % 4];
-      dot[i % 4 / 2] += element;
-      element *= factor;
-    }
-    p[group] = rounded(s), along[group] = rounded(ds);
+    for (int i = 0; i < 8; ++i) dot[i % 4 / 2] += p[group][i / 4][i % 4] * dp[group][i / 4][i % 4];
   });
-  Pair minus_dot[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     dot[r] = quad_sum(dot[r]);
     by_weight += dot[r];
     dot[r] *= factor;
-    minus_dot[r] = both(-dot[r]);
     const int token = tile * kBlockDim + row_of(2 * r);
     if (lane_id() % 4 == 0 && token < args.length) dots[token] = dot[r];
   }
   each_group(band, [&](int group, int from) {
-    Fragment ds;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      ds.r[i] =
-          as_bits(__hfma2(as_pair(p[group].r[i]), minus_dot[i % 2], as_pair(along[group].r[i])));
-    }
-    add_columns<G>(dq, ds, tiles, 0, tile * kBlockDim + from);
+    for (int i = 0; i < 8; ++i)
+      p[group][i / 4][i % 4] *= factor * dp[group][i / 4][i % 4] - dot[i % 4 / 2];
+    add_columns<G>(dq, rounded(p[group]), tiles, 0, tile * kBlockDim + from);
   });
   return by_weight;
 }
@@ -197,13 +186,13 @@ __device__ __forceinline__ float near_query(Block (&dq)[G::kBlocks],
 /// are queries; `log_sum` and `dots` say which numbers of theirs the ring holds where.
 template <typename G, typename T>
 __device__ __forceinline__ void near_key(Block (&dk)[G::kBlocks], Block (&value_sum)[G::kBlocks],
-                                         const Fragment (&k)[G::kBlocks],
-                                         const Fragment (&v)[G::kBlocks], const Band& band,
+                                         const Elem* k_tile, const Elem* v_tile, const Band& band,
                                          const T& tiles, const Strip& strip, int tile,
                                          const Weights<G>& weights, int log_sum, int dots) {
   const SweepArgs& args = tiles.args;
-  Fragment weighted[G::kBlocks];
-  weights.weigh(weighted, v, G::kMaps);
+  Fragment k[G::kBlocks], weighted[G::kBlocks];
+  load(k, k_tile, G::kStride), load(weighted, v_tile, G::kStride);
+  weights.weigh(weighted, G::kMaps);
   const float factor = args.near_scale * weights.factor(G::kMaps);
   const uint32_t live_keys = tiles.live();
   const uint32_t rows =

@@ -3,58 +3,45 @@
 #pragma once
 
 #include "attention/fmm/cuda/strips/maps.cuh"
+#include "attention/fmm/cuda/strips/tiles.cuh"
 
 namespace fmmformer::cuda::strips {
 
-/// Rows of out, dq, dk or dv on their way from tiles, one tile after the other.
+/// Writes sixteen rows of out, dq, dk or dv by way of `stage`, a tile nobody needs any more. Zeros
+/// for dead rows.
 template <typename G>
-struct Target {
-  static constexpr int kPiece = 8, kAcross = G::kDim / kPiece, kRowsAtOnce = kWarpSize / kAcross;
-  const View& view;
-  Elem* next;  // the piece of sixteen bytes that this lane writes next
-  int token;   // and its token
-
-  __device__ Target(const View& view, const Strip& strip, int tile) : view(view) {
-    token = tile * kBlockDim + row();
-    next = static_cast<Elem*>(view.data) + strip.b * view.batch_stride +
-           strip.h * view.head_stride + token * view.row_stride + channel();
+__device__ __forceinline__ void write_stage(Rows<G>& to, const Elem* stage, int tile, uint32_t live,
+                                            int length, int direction) {
+  using P = Pieces<G>;
+  Elem* next = to.piece();
+#pragma unroll
+  for (int i = 0; i < P::kRounds; ++i) {
+    const int row = P::row() + i * P::kRowsAtOnce;
+    uint4 piece = *reinterpret_cast<const uint4*>(stage + P::shared_offset() +
+                                                  i * P::kRowsAtOnce * G::kStride);
+    if (!(live >> row & 1)) piece = make_uint4(0, 0, 0, 0);
+    if (tile * kBlockDim + row < length)
+      *reinterpret_cast<uint4*>(next + i * P::kRowsAtOnce * to.view.row_stride) = piece;
   }
-  static __device__ __forceinline__ int row() { return lane_id() / kAcross; }
-  static __device__ __forceinline__ int channel() { return lane_id() % kAcross * kPiece; }
-
-  /// By way of `stage`, a tile nobody needs any more. Zeros for dead rows.
-  __device__ __forceinline__ void store(const Block (&rows)[G::kBlocks], Elem* stage, uint32_t live,
-                                        int length, int direction) {
-    __syncwarp();
+  to.skip(direction);
+}
+template <typename G>
+__device__ __forceinline__ void write_rows(Rows<G>& to, const Block (&rows)[G::kBlocks],
+                                           Elem* stage, int tile, uint32_t live, int length,
+                                           int direction) {
+  __syncwarp();
 #pragma unroll
-    for (int b = 0; b < G::kBlocks; ++b) {
+  for (int b = 0; b < G::kBlocks; ++b) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        *reinterpret_cast<uint32_t*>(stage + row_of(j % 2 * 2) * G::kStride + b * kBlockDim +
-                                     column_of(j / 2, 0)) =
-            Bf16::pack(rows[b][j / 2][j % 2 * 2], rows[b][j / 2][j % 2 * 2 + 1]);
-      }
+    for (int j = 0; j < 4; ++j) {
+      *reinterpret_cast<uint32_t*>(stage + row_of(j % 2 * 2) * G::kStride + b * kBlockDim +
+                                   column_of(j / 2, 0)) =
+          Bf16::pack(rows[b][j / 2][j % 2 * 2], rows[b][j / 2][j % 2 * 2 + 1]);
     }
-    __syncwarp();
-    write(stage + row() * G::kStride + channel(), live, length, direction);
   }
-  __device__ __forceinline__ void store_zeros(const Elem* any, int length, int direction) {
-    write(any, 0, length, direction);
-  }
-
- private:
-  __device__ __forceinline__ void write(const Elem* from, uint32_t live, int length,
-                                        int direction) {
-#pragma unroll
-    for (int i = 0; i < kBlockDim / kRowsAtOnce; ++i) {
-      uint4 piece = *reinterpret_cast<const uint4*>(from + i * kRowsAtOnce * G::kStride);
-      if (!(live >> (row() + i * kRowsAtOnce) & 1)) piece = make_uint4(0, 0, 0, 0);
-      if (token + i * kRowsAtOnce < length)
-        *reinterpret_cast<uint4*>(next + i * kRowsAtOnce * view.row_stride) = piece;
-    }
-    next += direction * kBlockDim * view.row_stride, token += direction * kBlockDim;
-  }
-};
+  __syncwarp();
+  write_stage(to, stage, tile, live, length, direction);
+}
 
 /// A head's blend weights in shared memory, [fields][kDim], maps first: as they are, and rounded,
 /// for operands of products.
@@ -72,8 +59,8 @@ struct Weights {
   /// What products with weighed rows are to be multiplied by.
   __device__ __forceinline__ float factor(int field) const { return uniform ? of(field)[0] : 1.f; }
   /// Rows of v or grad_out, times the weight unless that is equal for all channels.
-  __device__ __forceinline__ void weigh(Fragment (&weighed)[G::kBlocks],
-                                        const Fragment (&rows)[G::kBlocks], int field) const {
+  __device__ __forceinline__ void weigh(Fragment (&rows)[G::kBlocks], int field) const {
+    if (uniform) return;
     const Elem* rounded = reinterpret_cast<const Elem*>(all + G::kFields * G::kDim);
     rounded += field * G::kDim + lane_id() % 4 * 2;
 #pragma unroll
@@ -81,8 +68,7 @@ struct Weights {
       const int b = i / 4, r = i % 4;
       const uint32_t weight =
           *reinterpret_cast<const uint32_t*>(rounded + b * kBlockDim + r / 2 * 8);
-      weighed[b].r[r] =
-          uniform ? rows[b].r[r] : as_bits(__hmul2(as_pair(rows[b].r[r]), as_pair(weight)));
+      rows[b].r[r] = as_bits(__hmul2(as_pair(rows[b].r[r]), as_pair(weight)));
     }
   }
   /// Reads them from memory. A barrier must follow.
@@ -139,10 +125,11 @@ struct WeightSums {
     for (int i = 0; i < G::kFields * G::kBlocks; ++i)
       sums[i * kWarpSize + lane_id()] = make_float4(0.f, 0.f, 0.f, 0.f);
   }
-  /// `v`: the rows of v as an operand.
   __device__ __forceinline__ void add(int field, const Block (&rows)[G::kBlocks],
-                                      const Fragment (&v)[G::kBlocks]) const {
+                                      const Elem* v_tile) const {
     if (!present()) return;
+    Fragment v[G::kBlocks];
+    load(v, v_tile, G::kStride);
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b) {
       float4& at = sums[(field * G::kBlocks + b) * kWarpSize + lane_id()];

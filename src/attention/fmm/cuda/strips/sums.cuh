@@ -37,18 +37,6 @@ struct Sums {
       }
     }
   }
-  /// key_sums += sum of rows, each times a number: of tokens 2t, 2t + 1 and 8 + 2t, 9 + 2t.
-  __device__ __forceinline__ void add_rows(const Fragment (&features)[G::kBlocks],
-                                           uint32_t low = kOnes, uint32_t high = kOnes) {
-#pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s) {
-      Block c;
-      cuda::clear(c);
-      add_product(c, equal_rows(low, high), features[s]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) key_sums[s][i] += c[i / 2][i % 2];
-    }
-  }
   /// Register i of this lane: where its number is in an entry of states [D][Dv] and [D].
   static __device__ __forceinline__ int place(int i, int64_t row_length) {
     if (i >= G::kSums) {
@@ -59,6 +47,56 @@ struct Sums {
     const int column = i / 8 % G::kBlocks * kBlockDim + column_of(i / 4 % 2, i);
     return static_cast<int>((kKeysAreRows ? row : column) * row_length +
                             (kKeysAreRows ? column : row));
+  }
+};
+
+/// key_sums += sum of rows, each times a number: of tokens 2t, 2t + 1 and 8 + 2t, 9 + 2t. The rows
+/// come turned.
+template <typename G>
+__device__ __forceinline__ void add_rows(float (&key_sums)[G::kBlocks][4],
+                                         const Fragment (&turned_f)[G::kBlocks],
+                                         uint32_t low = kOnes, uint32_t high = kOnes) {
+#pragma unroll
+  for (int s = 0; s < G::kBlocks; ++s) {
+    Block c;
+    clear(c);
+    add_product(c, equal_rows(low, high), turned_f[s]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) key_sums[s][i] += c[i / 2][i % 2];
+  }
+}
+
+/// Key sums in shared memory, [maps][kDim]: they are few, and registers are fewer.
+template <typename G>
+struct KeySums {
+  float* sums;
+
+  __device__ __forceinline__ void load(int map, float (&of_map)[G::kBlocks][4]) const {
+#pragma unroll
+    for (int i = 0; i < G::kBlocks * 2; ++i) {
+      const float2 pair = *at(map, i);
+      of_map[i / 2][i % 2 * 2] = pair.x, of_map[i / 2][i % 2 * 2 + 1] = pair.y;
+    }
+  }
+  /// Before they are loaded again, __syncwarp.
+  __device__ __forceinline__ void store(int map, const float (&of_map)[G::kBlocks][4]) const {
+    if (lane_id() >= 4) return;  // they are equal for all g
+#pragma unroll
+    for (int i = 0; i < G::kBlocks * 2; ++i)
+      *at(map, i) = make_float2(of_map[i / 2][i % 2 * 2], of_map[i / 2][i % 2 * 2 + 1]);
+  }
+
+  /// Those of the last of sixteen rows.
+  __device__ __forceinline__ void store_last_row(int map, const Block (&rows)[G::kBlocks]) const {
+    if (lane_id() < 28) return;
+#pragma unroll
+    for (int i = 0; i < G::kBlocks * 2; ++i)
+      *at(map, i) = make_float2(rows[i / 2][i % 2][2], rows[i / 2][i % 2][3]);
+  }
+
+ private:
+  __device__ __forceinline__ float2* at(int map, int eight) const {
+    return reinterpret_cast<float2*>(sums + map * G::kDim + eight * 8 + lane_id() % 4 * 2);
   }
 };
 
@@ -78,11 +116,11 @@ struct FixedSums {
   static constexpr int kOfMap = G::kDim * G::kStride;
   static constexpr int kBytes = G::kMaps * (kOfMap * sizeof(Elem) + G::kDim * sizeof(float));
   Elem* sums;
-  float* key_sums;
+  KeySums<G> key_sums;
 
   __device__ explicit FixedSums(const Layout& layout)
       : sums(shared_at<Elem>(layout.fixed)),
-        key_sums(reinterpret_cast<float*>(sums + G::kMaps * kOfMap)) {}
+        key_sums{reinterpret_cast<float*>(sums + G::kMaps * kOfMap)} {}
   /// From registers; each warp sees to some maps. A barrier inside.
   __device__ void fix(const FarStates<G, false>& states, const Strip& strip) const {
 #pragma unroll
@@ -98,10 +136,7 @@ struct FixedSums {
           *reinterpret_cast<uint32_t*>(to + row_of(j % 2 * 2) * G::kStride + column_of(j / 2, 0)) =
               f.r[j];
       }
-#pragma unroll
-      for (int i = 0; i < G::kKeySums; ++i)
-        key_sums[l * G::kDim + i / 4 * kBlockDim + column_of(i / 2 % 2, i)] =
-            states[l].key_sums[i / 4][i % 4];
+      key_sums.store(l, states[l].key_sums);
     }
     __syncthreads();
   }
@@ -113,15 +148,6 @@ struct FixedSums {
   __device__ __forceinline__ Fragment turned_block(int map, int b, int s) const {
     return load_turned<Side::kRight>(
         sums + map * kOfMap + b * kBlockDim * G::kStride + s * kBlockDim, G::kStride);
-  }
-  /// As Sums has them.
-  __device__ __forceinline__ void load_key_sums(int map, float (&of_map)[G::kBlocks][4]) const {
-#pragma unroll
-    for (int i = 0; i < G::kBlocks * 2; ++i) {
-      const float2 pair =
-          *reinterpret_cast<const float2*>(key_sums + map * G::kDim + i * 8 + lane_id() % 4 * 2);
-      of_map[i / 2][i % 2 * 2] = pair.x, of_map[i / 2][i % 2 * 2 + 1] = pair.y;
-    }
   }
 };
 
@@ -178,7 +204,7 @@ struct Exchange {
 template <typename G>
 struct Gathered {
   static constexpr int kStride = G::kDim + 4;  // eight columns or rows then lie in different banks
-  static constexpr int kRows = G::kMaps * G::kDim, kSize = kRows * kStride + kRows;
+  static constexpr int kRows = G::kMaps * G::kDim;
   float* sums;
 
   __device__ __forceinline__ float* key_sums() const { return sums + kRows * kStride; }

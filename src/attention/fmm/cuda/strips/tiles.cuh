@@ -6,30 +6,43 @@
 
 namespace fmmformer::cuda::strips {
 
-/// A tensor's rows of one (batch entry, head) on their way into tiles, one tile after the other.
+/// Which pieces of sixteen bytes of a tile a lane copies: one of every kRowsAtOnce-th row.
 template <typename G>
-struct Stream {
+struct Pieces {
   static constexpr int kPiece = 8, kAcross = G::kDim / kPiece, kRowsAtOnce = kWarpSize / kAcross;
-  const View& view;
-  const Elem* next;  // the piece of sixteen bytes that this lane copies next
-
-  __device__ Stream(const View& view, const Strip& strip) : view(view) {
-    next = static_cast<const Elem*>(view.data) + strip.b * view.batch_stride +
-           strip.h * view.head_stride + row() * view.row_stride + channel();
-  }
+  static constexpr int kRounds = kBlockDim / kRowsAtOnce;
   static __device__ __forceinline__ int row() { return lane_id() / kAcross; }
   static __device__ __forceinline__ int channel() { return lane_id() % kAcross * kPiece; }
+  /// The lane's first piece of a tile in shared memory.
+  static __device__ __forceinline__ int shared_offset() { return row() * G::kStride + channel(); }
+};
+/// A tensor's rows of one (batch entry, head), tile after tile. Nothing here differs by lane:
+/// registers are scarce.
+template <typename G>
+struct Rows {
+  const View& view;
+  Elem* next;  // the next tile's
+
+  __device__ Rows(const View& view, const Strip& strip) : view(view) {
+    next = static_cast<Elem*>(view.data) + strip.b * view.batch_stride + strip.h * view.head_stride;
+  }
   __device__ __forceinline__ void skip(int tiles) {
     next += int64_t(tiles) * kBlockDim * view.row_stride;
   }
+  /// The lane's first piece of the next tile.
+  __device__ __forceinline__ Elem* piece() const {
+    return next + (Pieces<G>::row() * static_cast<int>(view.row_stride) + Pieces<G>::channel());
+  }
   /// Dead tokens and those beyond the sequence become zeros, whatever memory holds there.
   __device__ __forceinline__ void copy_tile(Elem* to, uint32_t live, int direction) {
-    to += row() * G::kStride + channel();
+    using P = Pieces<G>;
+    const Elem* from = piece();
 #pragma unroll
-    for (int i = 0; i < kBlockDim / kRowsAtOnce; ++i) {
+    for (int i = 0; i < P::kRounds; ++i) {
       // Without bytes to read, the source's address does not matter.
-      copy_async(to + i * kRowsAtOnce * G::kStride, next + i * kRowsAtOnce * view.row_stride,
-                 live >> (row() + i * kRowsAtOnce) & 1);
+      copy_async(to + P::shared_offset() + i * P::kRowsAtOnce * G::kStride,
+                 from + i * P::kRowsAtOnce * view.row_stride,
+                 live >> (P::row() + i * P::kRowsAtOnce) & 1);
     }
     skip(direction);
   }
@@ -55,8 +68,7 @@ struct Tiles {
   static constexpr int kRing = kSlots * kBlockDim, kDirection = kBackwards ? -1 : 1;
   const Layout& layout;
   const SweepArgs& args;
-  Stream<G> band[2];  // keys or queries, values or their gradients
-  Stream<G> own[2];
+  Rows<G> band[2], own[2];  // keys or queries, values or their gradients
   Numbers<kNumbers> numbers;
   int memory;           // the warp's own
   int before, after;    // tiles of the band on either side
@@ -71,8 +83,8 @@ struct Tiles {
                    const View& own_values, int before, int after)
       : layout(layout),
         args(args),
-        band{Stream<G>(band_keys, strip), Stream<G>(band_values, strip)},
-        own{Stream<G>(own_keys, strip), Stream<G>(own_values, strip)},
+        band{Rows<G>(band_keys, strip), Rows<G>(band_values, strip)},
+        own{Rows<G>(own_keys, strip), Rows<G>(own_values, strip)},
         memory(layout.warps + strip.index * layout.warp_bytes),
         before(before),
         after(after) {
