@@ -21,17 +21,31 @@ __device__ __forceinline__ uint32_t as_bits(Pair pair) {
 }
 __device__ __forceinline__ Pair both(float x) { return __float2bfloat162_rn(x); }
 
+// GPUs before sm_90 lack the instructions for bf16 and round the same numbers themselves.
 __device__ __forceinline__ uint32_t decay_of(uint32_t x) {  // exp(-|x|)
+  const uint32_t power = as_bits(__hmul2(__habs2(as_pair(x)), both(-kLog2E)));
+#if __CUDA_ARCH__ >= 900
   uint32_t result;
-  asm("ex2.approx.ftz.bf16x2 %0, %1;"
-      : "=r"(result)
-      : "r"(as_bits(__hmul2(__habs2(as_pair(x)), both(-kLog2E)))));
+  asm("ex2.approx.ftz.bf16x2 %0, %1;" : "=r"(result) : "r"(power));
   return result;
+#else
+  float low, high;
+  Bf16::unpack(power, low, high);
+  return Bf16::pack(Bf16::exp2(low), Bf16::exp2(high));
+#endif
 }
 __device__ __forceinline__ uint32_t tanh_of(uint32_t x) {
+#if __CUDA_ARCH__ >= 900
   uint32_t result;
   asm("tanh.approx.bf16x2 %0, %1;" : "=r"(result) : "r"(x));
   return result;
+#else
+  float low, high;
+  Bf16::unpack(x, low, high);
+  asm("tanh.approx.f32 %0, %0;" : "+f"(low));
+  asm("tanh.approx.f32 %0, %0;" : "+f"(high));
+  return Bf16::pack(low, high);
+#endif
 }
 
 /// Sixteen rows of q or k, and what the maps make of them as operands. Of the rows only e is kept
