@@ -233,9 +233,10 @@ void print_table(const std::vector<report::Record>& records, bool tiny) {
 
 int exit_code_of(const Tally& tally, size_t runs, const CommandLine& line) {
   if (tally.finished < runs) {
-    std::fprintf(stderr, "%s: %zu of %zu runs are finished%s; the same command goes on\n",
-                 line.command.c_str(), tally.finished, runs,
-                 tally.out_of_time && tally.signal == 0 ? " and the time is up" : "");
+    std::fprintf(stderr, "%s: %zu of %zu runs are finished%s%s\n", line.command.c_str(),
+                 tally.finished, runs,
+                 tally.out_of_time && tally.signal == 0 ? " and the time is up" : "",
+                 tally.finished + tally.failed < runs ? "; the same command goes on" : "");
   }
   if (tally.signal != 0) return kStoppedBySignal + tally.signal;
   return tally.failed > 0 ? kFailed : kDone;

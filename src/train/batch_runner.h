@@ -35,9 +35,8 @@ class BatchRunner {
 
 struct RunnerOptions {
   at::Device device = at::kCPU;
-  bool cuda_graph = false;       // wanted, where it is possible
-  std::string no_graph_because;  // why the model cannot; empty: it can
-  std::string what = "training";
+  bool cuda_graph = false;                          // wanted, where it is possible
+  std::string no_graph_because;                     // why the model cannot; empty: it can
   std::function<void(const std::string&)> noticed;  // told why a graph was not to be had, if set
   StepClock* clock = nullptr;                       // told of data and replays, if set
 };

@@ -204,7 +204,12 @@ TEST_F(Reproduce, MistakesAreNamedAndEndWithTwo) {
 /// A model of every task, untrained but for two steps; scored on files by hand.
 class EvalOfFiles : public Reproduce {
  protected:
-  static fs::path temporary() { return fs::temp_directory_path(); }
+  EvalOfFiles() {
+    fs::create_directory(scratch_);
+    setenv("TMPDIR", scratch_.c_str(), 1);
+  }
+  ~EvalOfFiles() override { unsetenv("TMPDIR"); }
+
   std::string write(const std::string& name, const std::string& bytes) const {
     std::ofstream(folder_ / name, std::ios::binary) << bytes;
     return folder_ / name;
@@ -215,14 +220,8 @@ class EvalOfFiles : public Reproduce {
     arguments.insert(arguments.end(), {"--threads", "1"});
     return eval(std::move(arguments));
   }
-  static int64_t scratch_folders() {
-    int64_t count = 0;
-    for (const auto& entry : fs::directory_iterator(temporary())) {
-      count += fs::is_directory(entry) && fs::is_empty(entry) &&
-               entry.path().filename().string().starts_with("fmmformer-");
-    }
-    return count;
-  }
+
+  const fs::path scratch_ = folder_ / "scratch";
 };
 
 TEST_F(EvalOfFiles, EverySourceFormatIsScoredAsItIs) {
@@ -262,7 +261,6 @@ TEST_F(EvalOfFiles, MistakesNameTheFileAndLeaveNothingBehind) {
   const std::string wrong = write("w.tsv", "Source\tTarget\n[SM 5 6 ]\t77\n");
   const std::string cut = write("x.fmmdata", "garbage");
   score("image", {"--data", good});
-  const int64_t before = scratch_folders();
   const std::pair<std::vector<std::string>, const char*> mistakes[] = {
       {{"--data", wrong}, "w.tsv:2"},
       {{"--data", folder_ / "none.tsv"}, "no such file"},
@@ -277,7 +275,7 @@ TEST_F(EvalOfFiles, MistakesNameTheFileAndLeaveNothingBehind) {
     EXPECT_THAT(outcome.text, HasSubstr(said));
     EXPECT_EQ(outcome.code, kWrongUse) << outcome.text;
   }
-  EXPECT_EQ(scratch_folders(), before);
+  EXPECT_TRUE(fs::is_empty(scratch_));
 }
 
 }  // namespace

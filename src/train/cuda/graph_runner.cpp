@@ -105,7 +105,7 @@ class GraphRunner : public BatchRunner {
 
   void fall_back(const std::string& reason) {
     wants_graph_ = false;
-    notice(options_.what + " runs without a CUDA graph: " + reason);
+    notice("training runs without a CUDA graph: " + reason);
   }
 
   /// A batch of another shape than the first had.
