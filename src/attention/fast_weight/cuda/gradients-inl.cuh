@@ -4,8 +4,9 @@
 
 #include <algorithm>
 
-#include "attention/fast_weight/cuda/gradients.cuh"
+#include "attention/fast_weight/cuda/key_walk.cuh"
 #include "attention/fast_weight/cuda/launcher.cuh"
+#include "attention/fast_weight/cuda/query_walk.cuh"
 
 namespace fmmformer::cuda::fast_weight {
 

@@ -55,11 +55,12 @@ __device__ __forceinline__ float beta_of(const SweepArgs& args, const Place& pla
 /// by_sixteen(dim).
 template <typename Body>
 __device__ __forceinline__ void each_piece(int dim, const Body& body) {
-  int across = 2;
-  while (across * kPiece < dim) across *= 2;
+  int shift = 1;
+  while (kPiece << shift < dim) ++shift;
+  const int across = 1 << shift;
 #pragma unroll 1
-  for (int index = lane_id(); index < kChunk * across; index += kWarpSize)
-    body(index / across, index % across * kPiece, across);
+  for (int index = lane_id(); index < kChunk << shift; index += kWarpSize)
+    body(index >> shift, (index & (across - 1)) * kPiece, across);
 }
 __device__ __forceinline__ float sum_across(float x, int across) {
   for (int other = 1; other < across; other *= 2) x += __shfl_xor_sync(~0u, x, other);
