@@ -5,7 +5,6 @@
 // never waits for the GPU, so that a CUDA graph can hold it. How the work is cut depends on the
 // shape alone: the sums are the same bits on every run.
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -23,8 +22,7 @@ namespace fmmformer {
 namespace {
 
 using at::Tensor;
-using cuda::fast_weight::kChunk, cuda::fast_weight::kSegmentChunks, cuda::fast_weight::Limits,
-    cuda::fast_weight::SweepArgs;
+using cuda::fast_weight::kChunk, cuda::fast_weight::kSegmentChunks, cuda::fast_weight::SweepArgs;
 using OptionalTensor = std::optional<Tensor>;
 using Tensors3 = std::tuple<Tensor, Tensor, Tensor>;
 using Tensors4 = std::tuple<Tensor, Tensor, Tensor, Tensor>;
@@ -58,7 +56,6 @@ class Call {
         inputs_(inputs),
         guard_(inputs.q.device()),
         stream_(c10::cuda::getCurrentCUDAStream()),
-        limits_{static_cast<int>(at::cuda::getCurrentDeviceProperties()->sharedMemPerBlockOptin)},
         floats_(inputs.q.options().dtype(at::kFloat)),
         pairs_(problem.batch * problem.heads),
         states_((problem.length + kTokensBetweenStates - 1) / kTokensBetweenStates),
@@ -85,7 +82,6 @@ class Call {
   const FastWeightInputs& inputs_;
   c10::cuda::CUDAGuard guard_;
   c10::cuda::CUDAStream stream_;
-  Limits limits_;
   at::TensorOptions floats_;
   Tensor mask_;
   int64_t pairs_, states_, chunks_;
@@ -129,12 +125,12 @@ Tensors3 Call::forward(bool keep_states) {
     cut_into_segments(args);
     const Tensor transitions = scratch(pairs_ * states_ * head_dim * head_dim);
     args.transitions = transitions.data_ptr<float>();
-    C10_CUDA_CHECK(sweeps::sum_keys(args, limits_, stream_));
+    C10_CUDA_CHECK(sweeps::sum_keys(args, stream_));
     C10_CUDA_CHECK(sweeps::accumulate(args, args.states.sums, /*from_the_last=*/false, stream_));
-    C10_CUDA_CHECK(sweeps::transition_sweep(args, /*of_gradients=*/false, limits_, stream_));
+    C10_CUDA_CHECK(sweeps::transition_sweep(args, /*of_gradients=*/false, stream_));
     C10_CUDA_CHECK(sweeps::join_states(args, /*of_gradients=*/false, stream_));
   }
-  C10_CUDA_CHECK(sweeps::forward_sweep(args, limits_, stream_));
+  C10_CUDA_CHECK(sweeps::forward_sweep(args, stream_));
   if (!keep_states) return {out, at::empty({0}, floats_), at::empty({0}, floats_)};
   return {out, memories, key_sums};
 }
@@ -162,7 +158,7 @@ Tensors4 Call::backward(const Tensor& grad_out, const Tensor& memories, const Te
   args.written = written.data_ptr<float>(), args.solved = solved.data_ptr<float>();
   args.key_gradients = key_gradients.data_ptr<float>(), args.rows = numbers.data_ptr<float>();
   args.sums_before = sums_before.data_ptr<float>();
-  C10_CUDA_CHECK(sweeps::write_sweep(args, limits_, stream_));
+  C10_CUDA_CHECK(sweeps::write_sweep(args, stream_));
   Tensor gradients, gradient_sums;
   if (states_ > 1) {
     gradients = scratch(pairs_ * states_ * head_dim * value_dim);
@@ -170,14 +166,14 @@ Tensors4 Call::backward(const Tensor& grad_out, const Tensor& memories, const Te
     args.gradients = {gradients.data_ptr<float>(), gradient_sums.data_ptr<float>()};
     const Tensor transitions = scratch(pairs_ * states_ * head_dim * head_dim);
     args.transitions = transitions.data_ptr<float>();
-    C10_CUDA_CHECK(sweeps::transition_sweep(args, /*of_gradients=*/true, limits_, stream_));
+    C10_CUDA_CHECK(sweeps::transition_sweep(args, /*of_gradients=*/true, stream_));
     C10_CUDA_CHECK(sweeps::join_states(args, /*of_gradients=*/true, stream_));
   }
-  C10_CUDA_CHECK(sweeps::solve_sweep(args, limits_, stream_));
-  C10_CUDA_CHECK(sweeps::query_sweep(args, limits_, stream_));
+  C10_CUDA_CHECK(sweeps::solve_sweep(args, stream_));
+  C10_CUDA_CHECK(sweeps::query_sweep(args, stream_));
   if (states_ > 1)
     C10_CUDA_CHECK(sweeps::accumulate(args, args.gradients.sums, /*from_the_last=*/true, stream_));
-  C10_CUDA_CHECK(sweeps::key_sweep(args, limits_, stream_));
+  C10_CUDA_CHECK(sweeps::key_sweep(args, stream_));
   return {dq, dk, dv, dbeta};
 }
 

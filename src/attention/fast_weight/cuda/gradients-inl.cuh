@@ -2,46 +2,42 @@
 // The definitions of GradientLauncher, included where one is instantiated.
 #pragma once
 
-#include <algorithm>
-
 #include "attention/fast_weight/cuda/key_walk.cuh"
 #include "attention/fast_weight/cuda/launcher.cuh"
 #include "attention/fast_weight/cuda/query_walk.cuh"
 
 namespace fmmformer::cuda::fast_weight {
 
-template <typename Math, int kDim, bool kOfKeys>
-__global__ void __launch_bounds__(GradientLauncher<Math, kDim>::kMaxThreads)
-    gradient_kernel(const __grid_constant__ SweepArgs args, int group) {
+/// A warp for sixteen channels of the keys, which prepare a chunk together; at least four warps.
+template <int kDim>
+using GradientShape = Shape<kDim, kDim, kDim / 16, (kDim < 64 ? 4 : kDim / 16)>;
+
+template <typename Math, typename S, bool kOfKeys>
+__global__ void __launch_bounds__(S::kThreads)
+    gradient_kernel(const __grid_constant__ SweepArgs args) {
   const Place place(args, blockIdx.x);
   if constexpr (kOfKeys) {
-    walk_keys<Math, kDim>(args, place, group);
+    walk_keys<Math, S>(args, place);
   } else {
-    walk_queries<Math, kDim>(args, place, group);
+    walk_queries<Math, S>(args, place);
   }
 }
 
 template <typename Math, int kDim, bool kOfKeys>
-cudaError_t launch_gradient(const SweepArgs& args, const Limits& limits, cudaStream_t stream) {
-  constexpr int kResults = kOfKeys ? 1 : 2;
-  const int group =
-      group_that_fits(limits, [&](int chunks) { return gradient_bytes(args, chunks, kResults); });
-  const int warps = std::max(by_sixteen(args.head_dim) / 16, group);
-  return launch(gradient_kernel<Math, kDim, kOfKeys>, args, group,
-                gradient_bytes(args, group, kResults),
-                dim3(static_cast<unsigned>(args.batch * args.heads * args.segments)),
-                warps * kWarpSize, stream);
+cudaError_t launch_gradient(const SweepArgs& args, cudaStream_t stream) {
+  using S = GradientShape<kDim>;
+  const dim3 blocks(static_cast<unsigned>(args.batch * args.heads * args.segments));
+  return launch(gradient_kernel<Math, S, kOfKeys>, args, GradientGroup < S,
+                kOfKeys ? 1 : 2 > ::kBytes, blocks, S::kThreads, stream);
 }
 
 template <typename Math, int kDim>
-cudaError_t GradientLauncher<Math, kDim>::query_sweep(const SweepArgs& args, const Limits& limits,
-                                                      cudaStream_t stream) {
-  return launch_gradient<Math, kDim, false>(args, limits, stream);
+cudaError_t GradientLauncher<Math, kDim>::query_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return launch_gradient<Math, kDim, false>(args, stream);
 }
 template <typename Math, int kDim>
-cudaError_t GradientLauncher<Math, kDim>::key_sweep(const SweepArgs& args, const Limits& limits,
-                                                    cudaStream_t stream) {
-  return launch_gradient<Math, kDim, true>(args, limits, stream);
+cudaError_t GradientLauncher<Math, kDim>::key_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return launch_gradient<Math, kDim, true>(args, stream);
 }
 
 }  // namespace fmmformer::cuda::fast_weight

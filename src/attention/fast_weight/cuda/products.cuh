@@ -6,27 +6,30 @@
 
 namespace fmmformer::cuda::fast_weight {
 
-/// C[16, 16] += A B^T, for tiles of sixteen rows and 16 steps columns. kA, kB: whether a tile is
-/// stored as its transpose, [16 steps][sixteen].
+/// A tile of sixteen rows; kTransposed: stored as [columns][sixteen].
+template <int kStride_, bool kTransposed_ = false>
 struct Rows {
+  static constexpr int kStride = kStride_;
+  static constexpr bool kTransposed = kTransposed_;
   const float* tile;
-  int stride;
 };
-template <typename Math, bool kTransposedA = false, bool kTransposedB = false>
-__device__ __forceinline__ void add_rows_product(float (&c)[2][4], Rows a, Rows b, int steps) {
-#pragma unroll 2
+
+/// C[16, 16] += A B^T, for tiles with 16 steps columns.
+template <typename Math, typename RowsA, typename RowsB>
+__device__ __forceinline__ void add_rows_product(float (&c)[2][4], RowsA a, RowsB b, int steps) {
+#pragma unroll 1
   for (int s = 0; s < steps; ++s) {
     typename Math::A left;
-    if constexpr (kTransposedA) {
-      left = Math::load_a_transposed(a.tile + s * 16 * a.stride, a.stride);
+    if constexpr (RowsA::kTransposed) {
+      left = Math::load_a_transposed(a.tile + s * 16 * RowsA::kStride, RowsA::kStride);
     } else {
-      left = Math::load_a(a.tile + s * 16, a.stride);
+      left = Math::load_a(a.tile + s * 16, RowsA::kStride);
     }
     typename Math::B right[2];
-    if constexpr (kTransposedB) {
-      Math::load_b_transposed(right, b.tile + s * 16 * b.stride, b.stride);
+    if constexpr (RowsB::kTransposed) {
+      Math::load_b_transposed(right, b.tile + s * 16 * RowsB::kStride, RowsB::kStride);
     } else {
-      Math::load_b(right, b.tile + s * 16, b.stride);
+      Math::load_b(right, b.tile + s * 16, RowsB::kStride);
     }
     Math::multiply(c[0], left, right[0]);
     Math::multiply(c[1], left, right[1]);
@@ -69,10 +72,10 @@ __device__ __forceinline__ void each_pair(C& c, const Body& body) {
   }
 }
 /// C[16, 16] as a tile of operands.
-template <typename Math>
-__device__ __forceinline__ void store_square(float* tile, int stride, const float (&c)[2][4]) {
+template <typename Math, int kStride = kSquareStride>
+__device__ __forceinline__ void store_square(float* tile, const float (&c)[2][4]) {
   each_pair(c, [&](int row, int column, float first, float second) {
-    *reinterpret_cast<float2*>(tile + row * stride + column) =
+    *reinterpret_cast<float2*>(tile + row * kStride + column) =
         make_float2(Math::rounded(first), Math::rounded(second));
   });
 }
@@ -84,17 +87,25 @@ __device__ __forceinline__ void add_row_sums(float (&sums)[2], const float (&c)[
     sums[r] += quad_sum(c[0][2 * r] + c[0][2 * r + 1] + c[1][2 * r] + c[1][2 * r + 1]);
 }
 /// <row, vector> of the rows g and g + 8 of a tile.
-__device__ __forceinline__ void row_dots(float (&dots)[2], Rows rows, const float* vector,
+template <typename RowsX>
+__device__ __forceinline__ void row_dots(float (&dots)[2], RowsX rows, const float* vector,
                                          int columns) {
-  const float* at = rows.tile + lane_id() / 4 * rows.stride;
+  const float* at = rows.tile + lane_id() / 4 * RowsX::kStride;
   dots[0] = dots[1] = 0.f;
+#pragma unroll 2
   for (int c = lane_id() % 4 * 2; c < columns; c += 8) {
     const float2 z = *reinterpret_cast<const float2*>(vector + c),
                  x = *reinterpret_cast<const float2*>(at + c),
-                 y = *reinterpret_cast<const float2*>(at + 8 * rows.stride + c);
+                 y = *reinterpret_cast<const float2*>(at + 8 * RowsX::kStride + c);
     dots[0] += x.x * z.x + x.y * z.y, dots[1] += y.x * z.x + y.y * z.y;
   }
   dots[0] = quad_sum(dots[0]), dots[1] = quad_sum(dots[1]);
+}
+
+/// C[16, 16] as an operand.
+template <typename Math>
+__device__ __forceinline__ typename Math::A as_operand(const float (&c)[2][4]) {
+  return Math::make_a({c[0][0], c[0][1], c[0][2], c[0][3], c[1][0], c[1][1], c[1][2], c[1][3]});
 }
 
 /// Sixteen rows of a state with up to kDim columns, as the C tiles of a product; `steps`: sixteens
@@ -118,17 +129,17 @@ struct StateRows {
       if (s < steps) body(s);
     }
   }
-  /// state += A B, B[16, columns] a tile of sixteen rows (or transposed, [columns][16]).
-  template <bool kTransposed = false>
-  __device__ __forceinline__ void add(const typename Math::A& a, Rows b) {
+  /// state += A B, B[16, columns] a tile of sixteen rows.
+  template <typename RowsB>
+  __device__ __forceinline__ void add(const typename Math::A& a, RowsB b) {
 #pragma unroll
     for (int s = 0; s < kDim / 16; ++s) {
       if (s >= steps) break;
       typename Math::B right[2];
-      if constexpr (kTransposed) {
-        Math::load_b(right, b.tile + s * 16 * b.stride, b.stride);
+      if constexpr (RowsB::kTransposed) {
+        Math::load_b(right, b.tile + s * 16 * RowsB::kStride, RowsB::kStride);
       } else {
-        Math::load_b_transposed(right, b.tile + s * 16, b.stride);
+        Math::load_b_transposed(right, b.tile + s * 16, RowsB::kStride);
       }
       Math::multiply(sums[2 * s], a, right[0]);
       Math::multiply(sums[2 * s + 1], a, right[1]);

@@ -28,38 +28,53 @@ cudaError_t with_walks(const SweepArgs& args, const Body& body) {
 }
 template <typename Body>
 cudaError_t with_gradients(const SweepArgs& args, const Body& body) {
-  const int dim = args.head_dim > 128 ? args.head_dim : args.value_dim;
-  return with_launcher<GradientLauncher>(args.precise, dim, body);
+  return with_launcher<GradientLauncher>(args.precise, max(args.head_dim, args.value_dim), body);
 }
 
-/// A block for each segment, a warp for each chunk in turn; tiles in shared memory,
-/// [warps][16][..].
-template <typename Math>
-__global__ void __launch_bounds__(kThreads)
-    sum_kernel(const __grid_constant__ SweepArgs args, int group) {
-  extern __shared__ __align__(16) float memory[];
+/// A block for each segment, a warp for each chunk in turn.
+template <int kDim>
+using SumShape = Shape<kDim, 16, 1, (kDim > 128 ? 2 : 4)>;
+template <typename Math, int kDim>
+__global__ void __launch_bounds__(4 * kWarpSize)
+    sum_kernel(const __grid_constant__ SweepArgs args) {
+  using S = SumShape<kDim>;
+  __shared__ float tiles[S::kWarps][kChunk * S::kKeyStride], sums[S::kWarps][kDim];
   const Place place(args, blockIdx.x);
-  const int stride = stride_of(args.head_dim), key_dim = by_sixteen(args.head_dim);
-  float *tile = memory + place.warp * kChunk * stride, *sums = memory + group * kChunk * stride;
-  for (int c = threadIdx.x; c < group * key_dim; c += blockDim.x) sums[c] = 0.f;
-  __syncthreads();
-  float* own = sums + place.warp * key_dim;
-  for (int chunk = place.begin + place.warp; chunk < place.end; chunk += group) {
-    make_features<Math>(tile, stride, args.k, args, place, chunk);
+  const Team<S> team;
+  float* tile = tiles[team.index];
+  float own[kDim / kWarpSize + 1] = {};
+#pragma unroll 1
+  for (int chunk = place.begin + team.index; chunk < place.end; chunk += S::kWarps) {
+    make_features<Math>(team, tile, args.k, args, place, chunk);
     __syncwarp();
-    for (int c = lane_id(); c < key_dim; c += kWarpSize) {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) own[c] += tile[i * stride + c];
+    for (int j = 0; j * kWarpSize < kDim; ++j) {
+      const int c = min(lane_id() + j * kWarpSize, kDim - 1);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) own[j] += tile[i * S::kKeyStride + c];
     }
     __syncwarp();
   }
+#pragma unroll
+  for (int j = 0; j * kWarpSize < kDim; ++j) {
+    if (lane_id() + j * kWarpSize < kDim) sums[team.index][lane_id() + j * kWarpSize] = own[j];
+  }
   __syncthreads();
-  for (int c = threadIdx.x; c < args.head_dim; c += blockDim.x) {
+  for (int c = threadIdx.x; c < args.head_dim; c += S::kThreads) {
     float sum = 0.f;
-    for (int w = 0; w < group; ++w) sum += sums[w * key_dim + c];
+    for (int w = 0; w < S::kWarps; ++w) sum += sums[w][c];
     args.states.sums[blockIdx.x * int64_t(args.head_dim) + c] = sum;
   }
 }
+template <typename Math, int kDim>
+struct SumLauncher {
+  static cudaError_t run(const SweepArgs& args, cudaStream_t stream) {
+    const auto blocks = static_cast<unsigned>(args.batch * args.heads * args.segments);
+    constexpr int kThreads = SumShape<kDim>::kThreads;
+    if (blocks > 0) sum_kernel<Math, kDim><<<blocks, kThreads, 0, stream>>>(args);
+    return cudaGetLastError();
+  }
+};
 
 /// A thread a number; segment after segment, eight loads under way at a time.
 __global__ void __launch_bounds__(kThreads)
@@ -87,57 +102,90 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kJoinColumns = 8;  // of the state, for a thread block
 constexpr int kJoinRows = 16;    // of a transition that a thread asks for at a time
+constexpr int kJoinOwn = static_cast<int>(kMaxHeadDim) * kJoinColumns / kThreads;
+
+/// One (batch entry, head) and some columns of its states: [segments, dim, value_dim].
+struct Join {
+  float* states;
+  const float* transitions;  // T^T: [segments, dim, dim]
+  int dim, value_dim, columns;
+
+  __device__ float* at(int s, int row, int column) const {
+    return states + (int64_t(s) * dim + row) * value_dim + column;
+  }
+  /// A thread's numbers of a segment's own part B.
+  __device__ void load_own(float (&own)[kJoinOwn], int s) const {
+#pragma unroll
+    for (int i = 0; i < kJoinOwn; ++i) {
+      const int index = static_cast<int>(threadIdx.x) + i * kThreads;
+      const int row = index / kJoinColumns, column = index % kJoinColumns;
+      own[i] = row < dim && column < columns ? *at(s, row, column) : 0.f;
+    }
+  }
+  /// Numbers `first`, `first + apart`, .. of row d of T.
+  __device__ void load_row(float (&row)[kJoinRows], int s, int d, int first, int apart) const {
+#pragma unroll
+    for (int i = 0; i < kJoinRows; ++i) {
+      const int k = first + i * apart;
+      row[i] = k < dim && d < dim ? transitions[(int64_t(s) * dim + k) * dim + d] : 0.f;
+    }
+  }
+};
 
 /// state[s] += T_s state[s - 1] (or s + 1), segment after segment. A thread has one row of the
-/// state and a part of the sum over the other; the parts meet in shared memory.
+/// state and a part of the sum over the other; the parts meet in shared memory. What does not
+/// depend on the state is asked for a step ahead: otherwise the walk would wait for memory.
 __global__ void __launch_bounds__(kThreads)
-    join_kernel(float* states, const float* transitions, int segments, int dim, int value_dim,
-                bool of_gradients) {
+    join_kernel(Join join, int64_t pair_states, int segments, bool of_gradients) {
   __shared__ float state[kMaxHeadDim][kJoinColumns], parts[kThreads][kJoinColumns + 1];
-  const int64_t pair = blockIdx.x;
-  const int first_column = static_cast<int>(blockIdx.y) * kJoinColumns;
-  const int columns = min(kJoinColumns, value_dim - first_column);
+  const int dim = join.dim;
+  join.states += blockIdx.x * pair_states + int64_t(blockIdx.y) * kJoinColumns;
+  join.transitions += int64_t(blockIdx.x) * segments * dim * dim;
+  join.columns = min(kJoinColumns, join.value_dim - static_cast<int>(blockIdx.y) * kJoinColumns);
   int across = 1;  // threads side by side on the rows
   while (across < dim) across *= 2;
-  const int groups = kThreads / across, d = static_cast<int>(threadIdx.x) % across,
+  const int apart = kThreads / across, d = static_cast<int>(threadIdx.x) % across,
             group = static_cast<int>(threadIdx.x) / across;
-  const auto at = [&](int s, int row, int column) {
-    return states + ((pair * segments + s) * dim + row) * value_dim + first_column + column;
-  };
-  const int step = of_gradients ? -1 : 1;
-  int s = of_gradients ? segments - 1 : 0;
-  for (int i = threadIdx.x; i < dim * kJoinColumns; i += kThreads) {
-    const int row = i / kJoinColumns, column = i % kJoinColumns;
-    state[row][column] = column < columns ? *at(s, row, column) : 0.f;
+  const int step = of_gradients ? -1 : 1, start = of_gradients ? segments - 1 : 0;
+  float own[kJoinOwn], row[kJoinRows];
+  join.load_own(own, start);
+#pragma unroll
+  for (int i = 0; i < kJoinOwn; ++i) {
+    const int index = static_cast<int>(threadIdx.x) + i * kThreads;
+    state[index / kJoinColumns][index % kJoinColumns] = own[i];
   }
+  join.load_own(own, start + step);
+  join.load_row(row, start + step, d, group, apart);
   __syncthreads();
   for (int done = 1; done < segments; ++done) {
-    s += step;
-    const float* transition = transitions + (pair * segments + s) * dim * dim;
-    float sum[kJoinColumns] = {};
-    for (int first = group; first < dim; first += groups * kJoinRows) {
-      float row[kJoinRows];
+    const int s = start + done * step, next = done + 1 < segments ? s + step : s;
+    float sum[kJoinColumns] = {}, next_own[kJoinOwn];
+    join.load_own(next_own, next);
+    for (int first = group; first < dim; first += apart * kJoinRows) {
+      const bool more = first + apart * kJoinRows < dim;
+      float next_row[kJoinRows];
+      join.load_row(next_row, more ? s : next, d, more ? first + apart * kJoinRows : group, apart);
 #pragma unroll
       for (int i = 0; i < kJoinRows; ++i) {
-        const int k = first + i * groups;
-        row[i] = k < dim && d < dim ? transition[int64_t(k) * dim + d] : 0.f;
-      }
-#pragma unroll
-      for (int i = 0; i < kJoinRows; ++i) {
-        const int k = min(first + i * groups, dim - 1);
+        const int k = min(first + i * apart, dim - 1);
 #pragma unroll
         for (int c = 0; c < kJoinColumns; ++c) sum[c] += row[i] * state[k][c];
       }
+#pragma unroll
+      for (int i = 0; i < kJoinRows; ++i) row[i] = next_row[i];
     }
 #pragma unroll
     for (int c = 0; c < kJoinColumns; ++c) parts[threadIdx.x][c] = sum[c];
     __syncthreads();
-    for (int i = threadIdx.x; i < dim * kJoinColumns; i += kThreads) {
-      const int row = i / kJoinColumns, column = i % kJoinColumns;
-      if (column >= columns) continue;
-      float number = *at(s, row, column);
-      for (int g = 0; g < groups; ++g) number += parts[g * across + row][column];
-      *at(s, row, column) = state[row][column] = number;
+#pragma unroll
+    for (int i = 0; i < kJoinOwn; ++i) {
+      const int index = static_cast<int>(threadIdx.x) + i * kThreads;
+      const int to = index / kJoinColumns, column = index % kJoinColumns;
+      if (to < dim && column < join.columns) {
+        for (int part = 0; part < apart; ++part) own[i] += parts[part * across + to][column];
+        *join.at(s, to, column) = state[to][column] = own[i];
+      }
+      own[i] = next_own[i];
     }
     __syncthreads();
   }
@@ -145,16 +193,9 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t sum_keys(const SweepArgs& args, const Limits&, cudaStream_t stream) {
-  constexpr int kWarps = kThreads / kWarpSize;
-  // Tiles of four warps fit in what every GPU has, for heads of any size.
-  const int group = args.head_dim > 64 ? 2 : kWarps / 2;
-  const int64_t bytes =
-      group * (kChunk * stride_of(args.head_dim) + by_sixteen(args.head_dim)) * sizeof(float);
-  const dim3 blocks(static_cast<unsigned>(args.batch * args.heads * args.segments));
-  const int threads = group * kWarpSize;
-  return args.precise ? launch(sum_kernel<Split>, args, group, bytes, blocks, threads, stream)
-                      : launch(sum_kernel<Tf32>, args, group, bytes, blocks, threads, stream);
+cudaError_t sum_keys(const SweepArgs& args, cudaStream_t stream) {
+  return with_launcher<SumLauncher>(args.precise, args.head_dim,
+                                    [&](auto launcher) { return launcher.run(args, stream); });
 }
 
 cudaError_t accumulate(const SweepArgs& args, float* sums, bool from_the_last,
@@ -170,37 +211,31 @@ cudaError_t join_states(const SweepArgs& args, bool of_gradients, cudaStream_t s
   const dim3 blocks(static_cast<unsigned>(args.batch * args.heads),
                     (args.value_dim + kJoinColumns - 1) / kJoinColumns);
   if (blocks.x == 0) return cudaSuccess;
-  float* states = of_gradients ? args.gradients.memories : args.states.memories;
-  join_kernel<<<blocks, kThreads, 0, stream>>>(states, args.transitions, args.segments,
-                                               args.head_dim, args.value_dim, of_gradients);
+  const Join join{of_gradients ? args.gradients.memories : args.states.memories, args.transitions,
+                  args.head_dim, args.value_dim, 0};
+  const int64_t pair_states = int64_t(args.segments) * args.head_dim * args.value_dim;
+  join_kernel<<<blocks, kThreads, 0, stream>>>(join, pair_states, args.segments, of_gradients);
   return cudaGetLastError();
 }
 
-cudaError_t transition_sweep(const SweepArgs& args, bool of_gradients, const Limits& limits,
-                             cudaStream_t stream) {
-  return with_walks(args, [&](auto launcher) {
-    return launcher.transition_sweep(args, of_gradients, limits, stream);
-  });
+cudaError_t transition_sweep(const SweepArgs& args, bool of_gradients, cudaStream_t stream) {
+  return with_walks(
+      args, [&](auto launcher) { return launcher.transition_sweep(args, of_gradients, stream); });
 }
-cudaError_t forward_sweep(const SweepArgs& args, const Limits& limits, cudaStream_t stream) {
-  return with_walks(args,
-                    [&](auto launcher) { return launcher.forward_sweep(args, limits, stream); });
+cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_walks(args, [&](auto launcher) { return launcher.forward_sweep(args, stream); });
 }
-cudaError_t write_sweep(const SweepArgs& args, const Limits& limits, cudaStream_t stream) {
-  return with_walks(args,
-                    [&](auto launcher) { return launcher.write_sweep(args, limits, stream); });
+cudaError_t write_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_walks(args, [&](auto launcher) { return launcher.write_sweep(args, stream); });
 }
-cudaError_t solve_sweep(const SweepArgs& args, const Limits& limits, cudaStream_t stream) {
-  return with_walks(args,
-                    [&](auto launcher) { return launcher.solve_sweep(args, limits, stream); });
+cudaError_t solve_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_walks(args, [&](auto launcher) { return launcher.solve_sweep(args, stream); });
 }
-cudaError_t query_sweep(const SweepArgs& args, const Limits& limits, cudaStream_t stream) {
-  return with_gradients(args,
-                        [&](auto launcher) { return launcher.query_sweep(args, limits, stream); });
+cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_gradients(args, [&](auto launcher) { return launcher.query_sweep(args, stream); });
 }
-cudaError_t key_sweep(const SweepArgs& args, const Limits& limits, cudaStream_t stream) {
-  return with_gradients(args,
-                        [&](auto launcher) { return launcher.key_sweep(args, limits, stream); });
+cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_gradients(args, [&](auto launcher) { return launcher.key_sweep(args, stream); });
 }
 
 }  // namespace fmmformer::cuda::fast_weight

@@ -69,31 +69,25 @@ struct SweepArgs {
 /// gradients of the first and the last.
 enum RowField { kNorm, kWrite, kErase, kOverlap, kNormGradient, kOverlapGradient, kRowFields };
 
-/// Bytes of shared memory that a thread block of this GPU may have.
-struct Limits {
-  int shared_bytes = 0;
-};
-
 /// states.sums: the sum of each segment's keys.
-cudaError_t sum_keys(const SweepArgs& args, const Limits& limits, cudaStream_t stream);
+cudaError_t sum_keys(const SweepArgs& args, cudaStream_t stream);
 /// [pairs, segments, D] becomes its running sums, from the first segment or from the last.
 cudaError_t accumulate(const SweepArgs& args, float* sums, bool from_the_last, cudaStream_t stream);
 /// Each segment's T, and B in place of its state; or the same of the gradients.
-cudaError_t transition_sweep(const SweepArgs& args, bool of_gradients, const Limits& limits,
-                             cudaStream_t stream);
+cudaError_t transition_sweep(const SweepArgs& args, bool of_gradients, cudaStream_t stream);
 /// State s becomes T_s times the one before it, plus B_s; or, of gradients, the one after it.
 cudaError_t join_states(const SweepArgs& args, bool of_gradients, cudaStream_t stream);
 /// Writes out; with keeps_states also the states.
-cudaError_t forward_sweep(const SweepArgs& args, const Limits& limits, cudaStream_t stream);
+cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
 
 /// Backward, from the states. The first writes `written`, `sums_before` and the rows;
-cudaError_t write_sweep(const SweepArgs& args, const Limits& limits, cudaStream_t stream);
+cudaError_t write_sweep(const SweepArgs& args, cudaStream_t stream);
 /// the second, from the gradients where there are several segments, `solved`;
-cudaError_t solve_sweep(const SweepArgs& args, const Limits& limits, cudaStream_t stream);
+cudaError_t solve_sweep(const SweepArgs& args, cudaStream_t stream);
 /// the third dq, dv, dbeta, and for the fourth `key_gradients`, two more numbers a row and each
 /// segment's part of gradients.sums;
-cudaError_t query_sweep(const SweepArgs& args, const Limits& limits, cudaStream_t stream);
+cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// the fourth dk.
-cudaError_t key_sweep(const SweepArgs& args, const Limits& limits, cudaStream_t stream);
+cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
 
 }  // namespace fmmformer::cuda::fast_weight

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a thread block stands, and rows of tensors to tiles in shared memory and back. All tiles
-// are fp32, [rows][stride] with kPad columns of padding; beyond D, Dv and the sequence they hold 0.
+// are fp32, [rows][columns + kPad]; beyond D, Dv and the sequence they hold 0.
 #pragma once
 
 #include "attention/fast_weight/cuda/sweep.h"
@@ -11,19 +11,44 @@ namespace fmmformer::cuda::fast_weight {
 
 inline constexpr int kPad = 4;  // a fragment that is read across rows then meets no bank twice
 inline constexpr int kSquareStride = kChunk + kPad;  // of a tile with sixteen columns
-inline constexpr int kPiece = 8;                     // neighbouring channels that a lane takes
+inline constexpr int kPiece = 8;                     // neighbouring channels that a thread takes
+
+/// What is known at compile time: room for kKeys channels of keys and kValues of values, kWarps
+/// warps, and how many of them are a team: those that prepare a chunk together.
+template <int kKeys_, int kValues_, int kTeam_, int kWarps_>
+struct Shape {
+  static constexpr int kKeys = kKeys_, kValues = kValues_, kTeam = kTeam_, kWarps = kWarps_;
+  static constexpr int kGroup = kWarps / kTeam;  // chunks that are prepared at a time
+  static constexpr int kKeyStride = kKeys + kPad, kValueStride = kValues + kPad;
+  static constexpr int kThreads = kWarps * kWarpSize, kTeamThreads = kTeam * kWarpSize;
+};
 
 __host__ __device__ constexpr int by_sixteen(int n) { return (n + 15) / 16 * 16; }
-__host__ __device__ constexpr int stride_of(int dim) { return by_sixteen(dim) + kPad; }
 __host__ __device__ inline int chunks_of(const SweepArgs& args) {
   return (args.length + kChunk - 1) / kChunk;
 }
+
+/// A thread's place in its team; team `index` has the group's chunk of that number.
+template <typename S>
+struct Team {
+  int index = threadIdx.x / S::kTeamThreads, thread = threadIdx.x % S::kTeamThreads;
+  int warp = thread / kWarpSize;
+
+  __device__ void wait() const {
+    if constexpr (S::kTeam == 1) {
+      __syncwarp();
+    } else if constexpr (S::kTeam == S::kWarps) {
+      __syncthreads();
+    } else {
+      asm volatile("bar.sync %0, %1;\n" ::"r"(1 + index), "n"(S::kTeamThreads) : "memory");
+    }
+  }
+};
 
 /// A thread block's segment; `block` counts pairs and, faster, segments.
 struct Place {
   int64_t pair;
   int b, h, segment, begin, end;  // in chunks
-  int warp = threadIdx.x / kWarpSize;
 
   __device__ Place(const SweepArgs& args, int64_t block) {
     pair = block / args.segments, segment = static_cast<int>(block % args.segments);
@@ -50,20 +75,22 @@ __device__ __forceinline__ float beta_of(const SweepArgs& args, const Place& pla
   return weight_value(args.beta, place.b, place.h, token);
 }
 
-/// body(row, channel, across) for every row of a chunk in pieces of kPiece channels, a lane each; a
-/// row's pieces lie in `across` neighbouring lanes, of which the last may be beyond
-/// by_sixteen(dim).
-template <typename Body>
-__device__ __forceinline__ void each_piece(int dim, const Body& body) {
-  int shift = 1;
-  while (kPiece << shift < dim) ++shift;
-  const int across = 1 << shift;
+/// body(row, channel) for every row of a chunk in pieces of kPiece channels, a thread of the team
+/// each; a row's pieces lie in kAcross neighbouring lanes.
+template <int kDim>
+inline constexpr int kAcross = kDim / kPiece;
+template <typename S, int kDim, typename Body>
+__device__ __forceinline__ void each_piece(const Team<S>& team, const Body& body) {
+  static_assert(kChunk * kAcross<kDim> % kWarpSize == 0 && kAcross<kDim> <= kWarpSize);
 #pragma unroll 1
-  for (int index = lane_id(); index < kChunk << shift; index += kWarpSize)
-    body(index >> shift, (index & (across - 1)) * kPiece, across);
+  for (int index = team.thread; index < kChunk * kAcross<kDim>; index += S::kTeamThreads)
+    body(index / kAcross<kDim>, index % kAcross<kDim> * kPiece);
 }
-__device__ __forceinline__ float sum_across(float x, int across) {
-  for (int other = 1; other < across; other *= 2) x += __shfl_xor_sync(~0u, x, other);
+/// A sum over a row's pieces.
+template <int kDim>
+__device__ __forceinline__ float sum_across(float x) {
+#pragma unroll
+  for (int other = 1; other < kAcross<kDim>; other *= 2) x += __shfl_xor_sync(~0u, x, other);
   return x;
 }
 
@@ -81,9 +108,12 @@ __device__ __forceinline__ void load_piece(float (&x)[kPiece], const View& view,
     }
     return;
   }
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < kPiece; ++i) {
-    if (channel + i < dim) x[i] = element_value(view.data, row + channel + i, element);
+    const float value =
+        channel + i < dim ? element_value(view.data, row + channel + i, element) : 0.f;
+#pragma unroll
+    for (int j = 0; j < kPiece; ++j) x[j] = j == i ? value : x[j];  // registers know no index
   }
 }
 __device__ __forceinline__ void store_piece(const float (&x)[kPiece], const View& view, int64_t row,
@@ -96,98 +126,100 @@ __device__ __forceinline__ void store_piece(const float (&x)[kPiece], const View
     }
     return;
   }
+#pragma unroll 1
+  for (int i = 0; i < kPiece && channel + i < dim; ++i) {
+    float value = x[0];
 #pragma unroll
-  for (int i = 0; i < kPiece; ++i) {
-    if (channel + i < dim) store_element(view.data, row + channel + i, element, x[i]);
+    for (int j = 1; j < kPiece; ++j) value = j == i ? x[j] : value;
+    store_element(view.data, row + channel + i, element, value);
   }
 }
 
-/// The chunk's rows of a tensor, times factors[row] where there are any.
-template <typename Math>
-__device__ __forceinline__ void load_tile(float* tile, int stride, const View& view, int dim,
-                                          const SweepArgs& args, const Place& place, int chunk,
-                                          const float* factors) {
-  each_piece(dim, [&](int row, int channel, int) {
-    if (channel >= by_sixteen(dim)) return;
+/// The chunk's rows of a tensor, [16][kDim + kPad], times factors[row] where there are any: then
+/// they are operands.
+template <typename Math, typename S, int kDim>
+__device__ __forceinline__ void load_tile(const Team<S>& team, float* tile, const View& view,
+                                          int dim, const SweepArgs& args, const Place& place,
+                                          int chunk, const float* factors) {
+  each_piece<S, kDim>(team, [&](int row, int channel) {
     const int token = chunk * kChunk + row;
     float x[kPiece];
     load_piece(x, view, place.element(view, token), channel, dim, args.element,
                place.live(args, token));
     if (factors) {
+      const float factor = factors[row];
 #pragma unroll
-      for (int i = 0; i < kPiece; ++i) x[i] = Math::rounded(x[i] * factors[row]);
+      for (int i = 0; i < kPiece; ++i) x[i] = Math::rounded(x[i] * factor);
     }
-    Tf32x3::store_row(tile + row * stride + channel, x);
+    Tf32x3::store_row(tile + row * (kDim + kPad) + channel, x);
   });
 }
 
-/// A row's piece of phi(x), the sum over the row (for unit features, else 1) and its inverse.
-template <typename Math>
+/// A row's piece of q or k, of its features, and the inverse of what unit features are divided by.
+template <typename Math, int kDim>
 struct FeaturePiece {
   float x[kPiece], f[kPiece];
   float inverse_sum = 1.f;
 
   __device__ __forceinline__ FeaturePiece(const View& view, const SweepArgs& args,
-                                          const Place& place, int token, int channel, int across,
-                                          bool live) {
-    load_piece(x, view, live ? place.element(view, token) : 0, channel, args.head_dim, args.element,
-               live);
+                                          const Place& place, int token, int channel, bool live) {
+    load_piece(x, view, place.element(view, token), channel, args.head_dim, args.element, live);
     with_map(args.feature_map, [&](auto constant) {
 #pragma unroll
       for (int i = 0; i < kPiece; ++i) f[i] = map_value<Math, decltype(constant)::value>(x[i]);
     });
+    if (!live || channel + kPiece > args.head_dim) {
 #pragma unroll
-    for (int i = 0; i < kPiece; ++i) {
-      if (!live || channel + i >= args.head_dim) f[i] = 0.f;
+      for (int i = 0; i < kPiece; ++i) {
+        if (!live || channel + i >= args.head_dim) f[i] = 0.f;
+      }
     }
     if (!args.unit_features) return;
     float sum = 0.f;
 #pragma unroll
     for (int i = 0; i < kPiece; ++i) sum += f[i];
-    sum = sum_across(sum, across);
+    sum = sum_across<kDim>(sum);
     inverse_sum = sum == 0.f ? 0.f : 1.f / sum;
 #pragma unroll
     for (int i = 0; i < kPiece; ++i) f[i] *= inverse_sum;
   }
 };
 
-/// The chunk's feature rows of q or k.
-template <typename Math>
-__device__ __forceinline__ void make_features(float* tile, int stride, const View& view,
+/// The chunk's feature rows of q or k, as operands.
+template <typename Math, typename S>
+__device__ __forceinline__ void make_features(const Team<S>& team, float* tile, const View& view,
                                               const SweepArgs& args, const Place& place,
                                               int chunk) {
-  each_piece(args.head_dim, [&](int row, int channel, int across) {
+  each_piece<S, S::kKeys>(team, [&](int row, int channel) {
     const int token = chunk * kChunk + row;
-    const bool live = place.live(args, token);
-    FeaturePiece<Math> piece(view, args, place, token, channel, across, live);
-    if (channel >= by_sixteen(args.head_dim)) return;
+    FeaturePiece<Math, S::kKeys> piece(view, args, place, token, channel, place.live(args, token));
 #pragma unroll
     for (int i = 0; i < kPiece; ++i) piece.f[i] = Math::rounded(piece.f[i]);
-    Tf32x3::store_row(tile + row * stride + channel, piece.f);
+    Tf32x3::store_row(tile + row * S::kKeyStride + channel, piece.f);
   });
 }
 
-/// From the gradient of a chunk's feature rows, piece by piece, to that of q or k: writes it.
-/// gradient(row, channel, x): a piece of the former. `tile`: the features.
-template <typename Math, typename Gradient>
-__device__ __forceinline__ void store_input_gradient(const View& to, const View& from,
+/// From the gradient of a chunk's feature rows, a tile, to that of q or k, which is written.
+template <typename Math, typename S>
+__device__ __forceinline__ void store_input_gradient(const Team<S>& team, const View& to,
+                                                     const View& from, const float* gradient,
                                                      const SweepArgs& args, const Place& place,
-                                                     int chunk, const Gradient& gradient) {
-  each_piece(args.head_dim, [&](int row, int channel, int across) {
+                                                     int chunk) {
+  each_piece<S, S::kKeys>(team, [&](int row, int channel) {
     const int token = chunk * kChunk + row;
     const bool live = place.live(args, token);
-    const FeaturePiece<Math> piece(from, args, place, token, channel, across, live);
-    float df[kPiece] = {};
-    if (live && channel < by_sixteen(args.head_dim)) gradient(row, channel, df);
+    const FeaturePiece<Math, S::kKeys> piece(from, args, place, token, channel, live);
+    float df[kPiece] = {};  // beyond D the tile may hold anything
+    if (channel < args.head_dim) Tf32x3::load_row(df, gradient + row * S::kKeyStride + channel);
     if (args.unit_features) {  // f = phi / s: dphi = (df - <df, f>) / s
       float along = 0.f;
 #pragma unroll
       for (int i = 0; i < kPiece; ++i) along += df[i] * piece.f[i];
-      along = sum_across(along, across);
+      along = sum_across<S::kKeys>(along);
 #pragma unroll
       for (int i = 0; i < kPiece; ++i) df[i] = (df[i] - along) * piece.inverse_sum;
     }
-    if (token >= args.length) return;
+    if (token >= args.length || channel >= args.head_dim) return;
     with_map(args.feature_map, [&](auto constant) {
 #pragma unroll
       for (int i = 0; i < kPiece; ++i)

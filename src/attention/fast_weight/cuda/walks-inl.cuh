@@ -7,51 +7,48 @@
 
 namespace fmmformer::cuda::fast_weight {
 
-template <typename Math, int kDim, Walk kWalk, bool kBackwards>
-__global__ void __launch_bounds__(kGroup* kWarpSize)
-    walk_kernel(const __grid_constant__ SweepArgs args, int group) {
+/// Four warps; as many walk, and prepare a chunk together, as there are sixteens of channels.
+template <int kDim, int kValues = kDim<64 ? kDim : 64> using WalkShape =
+                        Shape<kDim, kValues, kValues / 16, 4>;
+
+template <typename Math, typename S, Walk kWalk, bool kBackwards>
+__global__ void __launch_bounds__(S::kThreads) walk_kernel(const __grid_constant__ SweepArgs args) {
   const Place place(args, blockIdx.x);
-  const Channels channels(args, static_cast<int>(blockIdx.y));
+  const Channels<S> channels(args, static_cast<int>(blockIdx.y));
   if constexpr (kBackwards) {
-    walk_backwards<Math, kWalk, kDim>(args, place, channels, group);
+    walk_backwards<Math, kWalk, S>(args, place, channels);
   } else {
-    walk_forwards<Math, kWalk, kDim>(args, place, channels, group);
+    walk_forwards<Math, kWalk, S>(args, place, channels);
   }
 }
 
 template <typename Math, int kDim, Walk kWalk, bool kBackwards>
-cudaError_t launch_walk(const SweepArgs& args, const Limits& limits, cudaStream_t stream) {
-  static_assert(kGroup * 16 >= kValueBlock);
-  const int group =
-      group_that_fits(limits, [&](int chunks) { return group_bytes(args, chunks, kBackwards); });
-  const auto blocks_of = [](int channels) { return (channels + kValueBlock - 1) / kValueBlock; };
-  const int parts =
-      blocks_of(args.value_dim) + (kWalk == Walk::kTransition ? blocks_of(args.head_dim) : 0);
+cudaError_t launch_walk(const SweepArgs& args, cudaStream_t stream) {
+  using S = WalkShape<kDim>;
+  const int parts = Channels<S>::blocks(args.value_dim) +
+                    (kWalk == Walk::kTransition ? Channels<S>::blocks(args.head_dim) : 0);
   const dim3 blocks(static_cast<unsigned>(args.batch * args.heads * args.segments), parts);
-  return launch(walk_kernel<Math, kDim, kWalk, kBackwards>, args, group,
-                group_bytes(args, group, kBackwards), blocks, kGroup * kWarpSize, stream);
+  return launch(walk_kernel<Math, S, kWalk, kBackwards>, args, GroupTiles<S, kBackwards>::kBytes,
+                blocks, S::kThreads, stream);
 }
 
 template <typename Math, int kDim>
-cudaError_t WalkLauncher<Math, kDim>::forward_sweep(const SweepArgs& args, const Limits& limits,
-                                                    cudaStream_t stream) {
-  return launch_walk<Math, kDim, Walk::kOutput, false>(args, limits, stream);
+cudaError_t WalkLauncher<Math, kDim>::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return launch_walk<Math, kDim, Walk::kOutput, false>(args, stream);
 }
 template <typename Math, int kDim>
-cudaError_t WalkLauncher<Math, kDim>::write_sweep(const SweepArgs& args, const Limits& limits,
-                                                  cudaStream_t stream) {
-  return launch_walk<Math, kDim, Walk::kWritten, false>(args, limits, stream);
+cudaError_t WalkLauncher<Math, kDim>::write_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return launch_walk<Math, kDim, Walk::kWritten, false>(args, stream);
 }
 template <typename Math, int kDim>
-cudaError_t WalkLauncher<Math, kDim>::solve_sweep(const SweepArgs& args, const Limits& limits,
-                                                  cudaStream_t stream) {
-  return launch_walk<Math, kDim, Walk::kSolved, true>(args, limits, stream);
+cudaError_t WalkLauncher<Math, kDim>::solve_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return launch_walk<Math, kDim, Walk::kSolved, true>(args, stream);
 }
 template <typename Math, int kDim>
 cudaError_t WalkLauncher<Math, kDim>::transition_sweep(const SweepArgs& args, bool of_gradients,
-                                                       const Limits& limits, cudaStream_t stream) {
-  return of_gradients ? launch_walk<Math, kDim, Walk::kTransition, true>(args, limits, stream)
-                      : launch_walk<Math, kDim, Walk::kTransition, false>(args, limits, stream);
+                                                       cudaStream_t stream) {
+  return of_gradients ? launch_walk<Math, kDim, Walk::kTransition, true>(args, stream)
+                      : launch_walk<Math, kDim, Walk::kTransition, false>(args, stream);
 }
 
 }  // namespace fmmformer::cuda::fast_weight
