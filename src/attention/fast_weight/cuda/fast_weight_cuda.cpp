@@ -101,6 +101,7 @@ SweepArgs Call::sweep_args() const {
   args.beta = {beta.data_ptr(), cuda::weight_type(beta.scalar_type()), beta.stride(0),
                beta.stride(2), beta.stride(1)};
   if (mask_.defined()) args.token_mask = mask_.const_data_ptr<bool>();
+  args.all_live = !mask_.defined() && problem_.length % kChunk == 0;
   args.feature_map = options.feature_map;
   args.unit_features = options.unit_features, args.normaliser = options.normaliser;
   args.eps = static_cast<float>(options.eps),

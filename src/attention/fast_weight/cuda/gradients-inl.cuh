@@ -12,9 +12,10 @@ namespace fmmformer::cuda::fast_weight {
 template <int kDim>
 using GradientShape = Shape<kDim, kDim, kDim / 16, (kDim < 64 ? 4 : kDim / 16)>;
 
-template <typename Math, typename S, bool kOfKeys>
+template <typename Math, typename S, bool kOfKeys, bool kPlain>
 __global__ void __launch_bounds__(S::kThreads)
-    gradient_kernel(const __grid_constant__ SweepArgs args) {
+    gradient_kernel(const __grid_constant__ SweepArgs given) {
+  const SweepArgs args = known_args<S, kPlain>(given);
   const Place place(args, blockIdx.x);
   if constexpr (kOfKeys) {
     walk_keys<Math, S>(args, place);
@@ -27,8 +28,14 @@ template <typename Math, int kDim, bool kOfKeys>
 cudaError_t launch_gradient(const SweepArgs& args, cudaStream_t stream) {
   using S = GradientShape<kDim>;
   const dim3 blocks(static_cast<unsigned>(args.batch * args.heads * args.segments));
-  return launch(gradient_kernel<Math, S, kOfKeys>, args, GradientGroup < S,
-                kOfKeys ? 1 : 2 > ::kBytes, blocks, S::kThreads, stream);
+  constexpr int kBytes = GradientGroup < S, kOfKeys ? 1 : 2 > ::kBytes;
+  if constexpr (kHasPlain<Math, kDim>) {
+    if (is_plain<S>(args))
+      return launch(gradient_kernel<Math, S, kOfKeys, true>, args, kBytes, blocks, S::kThreads,
+                    stream);
+  }
+  return launch(gradient_kernel<Math, S, kOfKeys, false>, args, kBytes, blocks, S::kThreads,
+                stream);
 }
 
 template <typename Math, int kDim>

@@ -3,10 +3,16 @@
 // in files of its own.
 #pragma once
 
+#include <type_traits>
+
 #include "attention/fast_weight/cuda/sweep.h"
 #include "attention/fast_weight/cuda/tf32.cuh"
 
 namespace fmmformer::cuda::fast_weight {
+
+/// Sizes for which plain calls (tiles.cuh) have kernels of their own.
+template <typename Math, int kDim>
+inline constexpr bool kHasPlain = std::is_same_v<Math, Tf32>&& kDim <= 64;
 
 /// Walks over states with up to kDim channels of keys.
 template <typename Math, int kDim>

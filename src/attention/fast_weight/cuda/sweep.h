@@ -44,6 +44,7 @@ struct SweepArgs {
   Weight beta;                       // by batch entry, head and token
   void* dbeta = nullptr;             // [batch, length, heads], of beta's type
   const bool* token_mask = nullptr;  // [batch, length] contiguous, or none
+  bool all_live = false;             // no mask, and whole chunks: nobody has to ask
 
   FeatureMap feature_map = FeatureMap::kElu;
   bool unit_features = false;

@@ -23,6 +23,32 @@ struct Shape {
   static constexpr int kThreads = kWarps * kWarpSize, kTeamThreads = kTeam * kWarpSize;
 };
 
+/// Whether a call is one of those that models make most: bf16, unit elu features, no mask, nothing
+/// to pad. Kernels for these leave out everything else: half of their instructions.
+template <typename S>
+bool is_plain(const SweepArgs& args) {
+  for (const View* view :
+       {&args.q, &args.k, &args.v, &args.out, &args.grad_out, &args.dq, &args.dk, &args.dv}) {
+    if (view->data && !view->aligned) return false;
+  }
+  return args.element == Element::kBFloat16 && args.feature_map == FeatureMap::kElu &&
+         args.unit_features && args.all_live && args.head_dim == S::kKeys &&
+         args.value_dim == S::kValues;
+}
+/// The arguments of such a call, as constants where they are.
+template <typename S, bool kPlain>
+__device__ __forceinline__ SweepArgs known_args(const SweepArgs& given) {
+  SweepArgs args = given;
+  if constexpr (kPlain) {
+    args.element = Element::kBFloat16, args.feature_map = FeatureMap::kElu;
+    args.unit_features = args.all_live = true, args.token_mask = nullptr;
+    args.head_dim = S::kKeys, args.value_dim = S::kValues;
+    args.q.aligned = args.k.aligned = args.v.aligned = args.out.aligned = true;
+    args.grad_out.aligned = args.dq.aligned = args.dk.aligned = args.dv.aligned = true;
+  }
+  return args;
+}
+
 __host__ __device__ constexpr int by_sixteen(int n) { return (n + 15) / 16 * 16; }
 __host__ __device__ inline int chunks_of(const SweepArgs& args) {
   return (args.length + kChunk - 1) / kChunk;
@@ -57,8 +83,9 @@ struct Place {
     end = min(begin + args.segment_chunks, chunks_of(args));
   }
   __device__ bool live(const SweepArgs& args, int token) const {
-    return token < args.length &&
-           (!args.token_mask || args.token_mask[int64_t(b) * args.length + token]);
+    return args.all_live ||
+           (token < args.length &&
+            (!args.token_mask || args.token_mask[int64_t(b) * args.length + token]));
   }
   __device__ int64_t element(const View& view, int token) const {
     return b * view.batch_stride + h * view.head_stride + token * view.row_stride;

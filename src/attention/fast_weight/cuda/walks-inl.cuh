@@ -11,8 +11,10 @@ namespace fmmformer::cuda::fast_weight {
 template <int kDim, int kValues = kDim<64 ? kDim : 64> using WalkShape =
                         Shape<kDim, kValues, kValues / 16, 4>;
 
-template <typename Math, typename S, Walk kWalk, bool kBackwards>
-__global__ void __launch_bounds__(S::kThreads) walk_kernel(const __grid_constant__ SweepArgs args) {
+template <typename Math, typename S, Walk kWalk, bool kBackwards, bool kPlain>
+__global__ void __launch_bounds__(S::kThreads)
+    walk_kernel(const __grid_constant__ SweepArgs given) {
+  const SweepArgs args = known_args<S, kPlain>(given);
   const Place place(args, blockIdx.x);
   const Channels<S> channels(args, static_cast<int>(blockIdx.y));
   if constexpr (kBackwards) {
@@ -28,8 +30,14 @@ cudaError_t launch_walk(const SweepArgs& args, cudaStream_t stream) {
   const int parts = Channels<S>::blocks(args.value_dim) +
                     (kWalk == Walk::kTransition ? Channels<S>::blocks(args.head_dim) : 0);
   const dim3 blocks(static_cast<unsigned>(args.batch * args.heads * args.segments), parts);
-  return launch(walk_kernel<Math, S, kWalk, kBackwards>, args, GroupTiles<S, kBackwards>::kBytes,
-                blocks, S::kThreads, stream);
+  constexpr int kBytes = GroupTiles<S, kBackwards>::kBytes;
+  if constexpr (kHasPlain<Math, kDim>) {
+    if (is_plain<S>(args))
+      return launch(walk_kernel<Math, S, kWalk, kBackwards, true>, args, kBytes, blocks,
+                    S::kThreads, stream);
+  }
+  return launch(walk_kernel<Math, S, kWalk, kBackwards, false>, args, kBytes, blocks, S::kThreads,
+                stream);
 }
 
 template <typename Math, int kDim>
