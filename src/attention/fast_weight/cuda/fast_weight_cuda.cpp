@@ -5,6 +5,7 @@
 // never waits for the GPU, so that a CUDA graph can hold it. How the work is cut depends on the
 // shape alone: the sums are the same bits on every run.
 #include <ATen/ATen.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -63,6 +64,14 @@ class Call {
     if (inputs.token_mask) mask_ = inputs.token_mask->contiguous();
     TORCH_CHECK_VALUE(problem.length <= kLongest, "fast_weight_attention: the length is ",
                       problem.length, "; allowed on a GPU are up to ", kLongest);
+    const auto needed = cuda::fast_weight::shared_bytes(static_cast<int>(problem.head_dim),
+                                                        static_cast<int>(problem.value_dim));
+    const auto given =
+        static_cast<int64_t>(at::cuda::getCurrentDeviceProperties()->sharedMemPerBlockOptin);
+    TORCH_CHECK_VALUE(needed <= given, "fast_weight_attention: heads of ", problem.head_dim,
+                      " and ", problem.value_dim, " channels need ", needed,
+                      " bytes of shared memory, this GPU has ", given,
+                      "; split into more heads or run on the CPU");
     TORCH_CHECK_VALUE(pairs_ * states_ <= std::numeric_limits<int>::max(),
                       "fast_weight_attention: ", pairs_,
                       " heads in all are more than one launch can hold; split the batch");

@@ -8,10 +8,6 @@
 
 namespace fmmformer::cuda::fast_weight {
 
-/// A warp for sixteen channels of the keys, which prepare a chunk together; at least four warps.
-template <int kDim>
-using GradientShape = Shape<kDim, kDim, kDim / 16, (kDim < 64 ? 4 : kDim / 16)>;
-
 template <typename Math, typename S, bool kOfKeys, bool kPlain>
 __global__ void __launch_bounds__(S::kThreads)
     gradient_kernel(const __grid_constant__ SweepArgs given) {

@@ -8,6 +8,15 @@
 
 namespace fmmformer::cuda::fast_weight {
 
+/// A warp for sixteen channels of the keys, which prepare a chunk together. Narrow heads take
+/// several chunks at a time; at sixteen channels no more than three: six blocks then share a
+/// multiprocessor.
+template <int kDim>
+using GradientShape = Shape<kDim, kDim, kDim / 16,
+                            (kDim == 16   ? 3
+                             : kDim == 32 ? 4
+                                          : kDim / 16)>;
+
 /// The tiles of one chunk: where each lies, in floats from the chunk's first.
 template <typename S, int kResults>
 struct GradientTiles {

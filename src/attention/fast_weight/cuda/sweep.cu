@@ -2,8 +2,8 @@
 // Which kernels serve a call, and the small kernels between the sweeps.
 #include "attention/fast_weight/cuda/sweep.h"
 
+#include "attention/fast_weight/cuda/gradients.cuh"
 #include "attention/fast_weight/cuda/launcher.cuh"
-#include "attention/fast_weight/cuda/tiles.cuh"
 
 namespace fmmformer::cuda::fast_weight {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 
 template <typename Math, template <typename, int> typename Launcher, typename Body>
-cudaError_t with_dim(int dim, const Body& body) {
+auto with_dim(int dim, const Body& body) {
   if (dim <= 16) return body(Launcher<Math, 16>());
   if (dim <= 32) return body(Launcher<Math, 32>());
   if (dim <= 64) return body(Launcher<Math, 64>());
@@ -19,7 +19,7 @@ cudaError_t with_dim(int dim, const Body& body) {
   return body(Launcher<Math, 256>());
 }
 template <template <typename, int> typename Launcher, typename Body>
-cudaError_t with_launcher(bool precise, int dim, const Body& body) {
+auto with_launcher(bool precise, int dim, const Body& body) {
   return precise ? with_dim<Split, Launcher>(dim, body) : with_dim<Tf32, Launcher>(dim, body);
 }
 template <typename Body>
@@ -30,6 +30,12 @@ template <typename Body>
 cudaError_t with_gradients(const SweepArgs& args, const Body& body) {
   return with_launcher<GradientLauncher>(args.precise, max(args.head_dim, args.value_dim), body);
 }
+
+/// What the hungriest kernel for a size needs.
+template <typename Math, int kDim>
+struct SharedBytes {
+  static constexpr int kBytes = GradientGroup<GradientShape<kDim>, 2>::kBytes;
+};
 
 /// A block for each segment, a warp for each chunk in turn.
 template <int kDim>
@@ -192,6 +198,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
+
+int shared_bytes(int head_dim, int value_dim) {
+  return with_launcher<SharedBytes>(false, max(head_dim, value_dim),
+                                    [](auto size) { return size.kBytes; });
+}
 
 cudaError_t sum_keys(const SweepArgs& args, cudaStream_t stream) {
   return with_launcher<SumLauncher>(args.precise, args.head_dim,

@@ -2,10 +2,11 @@
 // The sweeps of fast-weight attention on the GPU, as launches over plain memory. No torch here.
 //
 // The arithmetic is that of cpu/sweep.h with chunks of sixteen tokens, the height of a tensor-core
-// tile. A thread block owns a segment of one (batch entry, head) and takes some chunks at a time:
-// first a warp for each chunk makes all that needs no state, the triangular solves among it; then
-// the warps share the state, sixteen rows each, and walk through the chunks. With M = I + erase L,
-// L the strictly lower triangle of X X^T, A the lower one of Y X^T, dO scaled by far_scale / norm:
+// tile. A thread block owns a segment of one (batch entry, head) and takes one to four chunks at a
+// time: first a team of warps for each makes all that needs no state, the triangular solves among
+// it; then the warps share the state, sixteen rows each, and walk through the chunks. With M = I +
+// erase L, L the strictly lower triangle of X X^T, A the lower one of Y X^T, dO scaled by far_scale
+// / norm:
 // clang-format off
 //
 //   before the state   Uv = M^-1 (write V)    Wx = M^-1 (erase X)    Rv = M^-T A^T dO    Rx = M^-T X
@@ -69,6 +70,9 @@ struct SweepArgs {
 /// Numbers of a row: what its query is divided by, its two gates, <x, key sums before it>, and the
 /// gradients of the first and the last.
 enum RowField { kNorm, kWrite, kErase, kOverlap, kNormGradient, kOverlapGradient, kRowFields };
+
+/// Bytes of shared memory that a thread block must be allowed to have, for heads of this size.
+int shared_bytes(int head_dim, int value_dim);
 
 /// states.sums: the sum of each segment's keys.
 cudaError_t sum_keys(const SweepArgs& args, cudaStream_t stream);

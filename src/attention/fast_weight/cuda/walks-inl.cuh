@@ -2,8 +2,9 @@
 // The definitions of WalkLauncher, included where one is instantiated.
 #pragma once
 
+#include "attention/fast_weight/cuda/backward_walk.cuh"
+#include "attention/fast_weight/cuda/forward_walk.cuh"
 #include "attention/fast_weight/cuda/launcher.cuh"
-#include "attention/fast_weight/cuda/walks.cuh"
 
 namespace fmmformer::cuda::fast_weight {
 
