@@ -92,6 +92,16 @@ TEST(LanguageModel, LossesAreMinusTheLogProbabilityOfTheTargets) {
   }
 }
 
+TEST(LanguageModel, RowsGivenToClustersDoNotChangeItsLosses) {
+  const auto model = make_model(small_wikitext(rank3_band()), 3);
+  const Tensor tokens = torch::randint(50, {3, 33}), targets = torch::randint(50, {3, 33});
+  const Tensor losses = model->losses({.tokens = tokens}, targets, {});
+  EXPECT_LT(largest_difference(
+                model->losses({.tokens = tokens, .cluster_capacities = {99, 80, 64}}, targets, {}),
+                losses),
+            1e-5);
+}
+
 TEST(LanguageModel, NothingIsSeenOfTheFuture) {
   for (const auto& attention : {softmax(), rank3_band(), fast_weights_band()}) {
     const auto model = make_model(small_copy(attention), 3);
