@@ -30,7 +30,9 @@ Tensor LanguageModel::losses(const ModelInputs& inputs, const Tensor& targets, c
                              Tensor* logits) const {
   if (linear_) return Model::losses(inputs, targets, pass, logits);
   const Tensor hidden = encoder_->forward(inputs.tokens, inputs.token_mask, pass);
-  return adaptive_->losses(hidden.flatten(0, 1), targets.flatten(), encoder_->table())
+  return adaptive_
+      ->losses(hidden.flatten(0, 1), targets.flatten(), encoder_->table(),
+               inputs.cluster_capacities)
       .view(targets.sizes());
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "fmmformer/nn/linear_cross_entropy.h"
+#include "nn/compacted_rows.h"
 
 namespace fmmformer {
 
@@ -33,8 +34,11 @@ AdaptiveSoftmax::Head AdaptiveSoftmax::head(const Tensor& table) const {
           at::cat({bias.narrow(0, 0, cutoffs_[0]), cluster_->bias})};
 }
 
-Tensor AdaptiveSoftmax::losses(const Tensor& hidden, const Tensor& targets,
-                               const Tensor& table) const {
+Tensor AdaptiveSoftmax::losses(const Tensor& hidden, const Tensor& targets, const Tensor& table,
+                               at::IntArrayRef capacities) const {
+  TORCH_CHECK_VALUE(capacities.empty() || std::ssize(capacities) == clusters(),
+                    "adaptive softmax: capacities are ", capacities,
+                    "; wanted one for each of the ", clusters(), " clusters, or none");
   // Where each token's target lies; gradients of the table's slices would each be as large as the
   // table, so split it once.
   std::vector<int64_t> sizes = {cutoffs_[0]};
@@ -42,23 +46,29 @@ Tensor AdaptiveSoftmax::losses(const Tensor& hidden, const Tensor& targets,
   const auto tables = table.split_with_sizes(sizes), biases = bias.split_with_sizes(sizes);
 
   Tensor head_targets = targets;
-  std::vector<Tensor> members;
+  std::vector<Tensor> members;  // bool [T]
   for (int64_t i = 0; i < clusters(); ++i) {
     const int64_t begin = cluster_begin(i);
-    const Tensor in_cluster = targets.ge(begin).logical_and_(targets.lt(begin + cluster_size(i)));
-    head_targets = head_targets.masked_fill(in_cluster, head_entry(i));
-    members.push_back(in_cluster.nonzero().squeeze(1));
+    members.push_back(targets.ge(begin).logical_and_(targets.lt(begin + cluster_size(i))));
+    head_targets = head_targets.masked_fill(members.back(), head_entry(i));
   }
   Tensor loss = linear_cross_entropy(hidden, at::cat({tables[0], cluster_->weight}),
                                      at::cat({biases[0], cluster_->bias}), head_targets);
   for (int64_t i = 0; i < clusters(); ++i) {
-    const Tensor& rows = members[static_cast<size_t>(i)];
+    const auto part = static_cast<size_t>(i);
+    const auto tail = [&](const Tensor& rows, const Tensor& words) {
+      return linear_cross_entropy(rows, tables[part + 1], biases[part + 1], words);
+    };
+    const Tensor words = targets - cluster_begin(i);
+    if (!capacities.empty()) {
+      const CompactedRows compacted(members[part], capacities[part]);
+      const Tensor own = compacted.select(words).clamp(0, cluster_size(i) - 1);
+      loss = loss + compacted.place(tail(compacted.select(hidden), own));
+      continue;
+    }
+    const Tensor rows = members[part].nonzero().squeeze(1);
     if (rows.numel() == 0) continue;
-    const size_t part = static_cast<size_t>(i) + 1;
-    const Tensor tail =
-        linear_cross_entropy(hidden.index_select(0, rows), tables[part], biases[part],
-                             targets.index_select(0, rows) - cluster_begin(i));
-    loss = loss.index_add(0, rows, tail);
+    loss = loss.index_add(0, rows, tail(hidden.index_select(0, rows), words.index_select(0, rows)));
   }
   return loss;
 }

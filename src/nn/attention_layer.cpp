@@ -13,12 +13,80 @@ using at::Tensor;
 
 namespace {
 
-BlendRule rule_of(const AttentionConfig& config, const BlendFields& fields) {
+BlendRule checked_rule(const AttentionConfig& config, const BlendFields& fields) {
   try {
+    config.check();
     return blend_rule(config.blend, fields);
   } catch (const std::invalid_argument& error) {
-    TORCH_CHECK_VALUE(false, error.what());
+    TORCH_CHECK_VALUE(false, "attention: ", error.what());
   }
+}
+
+bool has_fields(const FmmOptions& options) {
+  return options.window || !options.feature_maps.empty();
+}
+
+FastWeightInputs fast_inputs(const AttentionInputs& inputs, const Tensor& gate) {
+  return {
+      .q = inputs.q, .k = inputs.k, .v = inputs.v, .beta = gate, .token_mask = inputs.token_mask};
+}
+
+void check_decodes(const AttentionConfig& config, const Tensor& x,
+                   const std::optional<Tensor>& token_mask, bool has_begun) {
+  TORCH_CHECK_VALUE(config.kind == AttentionKind::kFmm && config.causal,
+                    "attention: only a causal layer of kind fmm goes on with a text; this one is ",
+                    config.causal ? "causal" : "not causal", " and of kind ",
+                    enum_name(config.kind));
+  TORCH_CHECK_VALUE(!has_begun || (x.size(1) == 1 && !token_mask), "attention: ", x.size(1),
+                    " tokens at once go on with a text; allowed is 1, without a mask, once the "
+                    "text has begun");
+}
+
+Tensor go_on_with_fields(const AttentionInputs& inputs, const BlendWeights& weights,
+                         const FmmOptions& options, std::optional<FmmState>& state) {
+  if (!state) {
+    auto [out, made] = fmm_attention_prefill(inputs, weights, options);
+    state = std::move(made);
+    return out;
+  }
+  const AttentionInputs token{
+      .q = inputs.q.squeeze(1), .k = inputs.k.squeeze(1), .v = inputs.v.squeeze(1)};
+  return fmm_attention_step(token, *state, weights, options).unsqueeze(1);
+}
+
+Tensor go_on_with_fast_weights(const FastWeightInputs& inputs, const FastWeightOptions& options,
+                               std::optional<FastWeightState>& state) {
+  if (!state) {
+    auto [out, made] = fast_weight_attention_prefill(inputs, options);
+    state = std::move(made);
+    return out;
+  }
+  const FastWeightInputs token{.q = inputs.q.squeeze(1),
+                               .k = inputs.k.squeeze(1),
+                               .v = inputs.v.squeeze(1),
+                               .beta = inputs.beta.squeeze(1)};
+  return fast_weight_attention_step(token, *state, options).unsqueeze(1);
+}
+
+/// The blend of a layer as its two operators want it.
+struct OperatorWeights {
+  std::optional<Tensor> fast;  // of far_weight [r, ..] the first, where that field has fast weights
+  BlendWeights fields;         // the rest
+};
+OperatorWeights by_operator(const BlendWeights& weights, bool has_fast_weights) {
+  if (!has_fast_weights) return {.fields = weights};
+  OperatorWeights split{.fields = {.near_weight = weights.near_weight}};
+  if (!weights.far_weight) return split;
+  split.fast = weights.far_weight->select(0, 0);
+  const int64_t others = weights.far_weight->size(0) - 1;
+  if (others > 0) split.fields.far_weight = weights.far_weight->narrow(0, 1, others);
+  return split;
+}
+
+/// rest + weight * field. The weight is fp32 beside bf16 fields: so is the sum, until it is whole.
+Tensor with_field(const Tensor& rest, const Tensor& field, const std::optional<Tensor>& weight) {
+  if (!rest.defined()) return weight ? (field * *weight).to(field.scalar_type()) : field;
+  return weight ? at::addcmul(rest, field, *weight).to(field.scalar_type()) : rest + field;
 }
 
 }  // namespace
@@ -38,11 +106,12 @@ AttentionLayer::AttentionLayer(const AttentionConfig& config, const AttentionSha
   if (config.kind == AttentionKind::kFmm) {
     const BlendFields fields{.near = config.bandwidth > 0,
                              .kernels = static_cast<int64_t>(config.feature_maps.size())};
-    TORCH_CHECK_VALUE(fields.near || fields.kernels > 0,
-                      "attention: bandwidth is 0 and there are no feature_maps, so nothing would "
-                      "be attended to; give at least one of the two");
-    blend_ = register_module("blend", std::make_shared<Blend>(rule_of(config, fields), fields,
+    blend_ = register_module("blend", std::make_shared<Blend>(checked_rule(config, fields), fields,
                                                               shape.heads, shape.head_dim));
+  }
+  if (config.has_fast_weights()) {
+    gate_ = register_module("gate",
+                            std::make_shared<Linear>(shape.dim, shape.heads, /*with_bias=*/false));
   }
 }
 
@@ -85,6 +154,16 @@ Tensor AttentionLayer::attend(const AttentionInputs& inputs, const BlendWeights&
   return fmm_attention(with_seed, weights, with_dropout);
 }
 
+Tensor AttentionLayer::attend_with_fast_weights(const FastWeightInputs& fast,
+                                                const AttentionInputs& inputs,
+                                                const BlendWeights& weights,
+                                                const FmmOptions& options, const Pass& pass) const {
+  const OperatorWeights split = by_operator(weights, /*has_fast_weights=*/true);
+  Tensor rest;
+  if (has_fields(options)) rest = attend(inputs, split.fields, options, pass);
+  return with_field(rest, fast_weight_attention(fast, config_.fast_weight_options()), split.fast);
+}
+
 Tensor AttentionLayer::forward(const Tensor& x, const std::optional<Tensor>& token_mask,
                                const Pass& pass) const {
   return output_->forward(attended(x, token_mask, pass)).view(x.sizes());
@@ -96,12 +175,39 @@ Tensor AttentionLayer::attended(const Tensor& x, const std::optional<Tensor>& to
   inputs.token_mask = token_mask;
   const BlendWeights weights = blend_ ? blend_->forward() : BlendWeights{};
   const FmmOptions options = config_.options(x.size(1));
-  const Tensor out = attend(inputs, weights, options, pass);
+  std::optional<FastWeightField> fast;
+  if (gate_) fast = {gate_->forward(x).sigmoid(), config_.fast_weight_options()};
+  const Tensor out = fast ? attend_with_fast_weights(fast_inputs(inputs, fast->gate), inputs,
+                                                     weights, options, pass)
+                          : attend(inputs, weights, options, pass);
   if (pass.on_attention) {
-    pass.on_attention(
-        {.layer = layer_, .inputs = inputs, .weights = weights, .options = options, .out = out});
+    pass.on_attention({.layer = layer_,
+                       .inputs = inputs,
+                       .weights = weights,
+                       .options = options,
+                       .fast = fast,
+                       .out = out});
   }
   return out.reshape({x.size(0) * x.size(1), -1});
+}
+
+Tensor AttentionLayer::go_on(const Tensor& x, const std::optional<Tensor>& token_mask,
+                             std::optional<AttentionState>& state) const {
+  check_decodes(config_, x, token_mask, state.has_value());
+  at::NoGradGuard no_gradients;
+  AttentionInputs inputs = project(x);
+  inputs.token_mask = token_mask;
+  const OperatorWeights weights = by_operator(blend_->forward(), gate_ != nullptr);
+  const FmmOptions options = config_.options(x.size(1));
+  if (!state) state.emplace();
+  Tensor out;
+  if (has_fields(options)) out = go_on_with_fields(inputs, weights.fields, options, state->fields);
+  if (gate_) {
+    const FastWeightInputs fast = fast_inputs(inputs, gate_->forward(x).sigmoid());
+    const Tensor field = go_on_with_fast_weights(fast, config_.fast_weight_options(), state->fast);
+    out = with_field(out, field, weights.fast);
+  }
+  return output_->forward(out.reshape({x.size(0) * x.size(1), -1})).view(x.sizes());
 }
 
 }  // namespace fmmformer

@@ -75,10 +75,12 @@ Json blend_of_layer(const AttentionRecord& record) {
   if (const auto& far = record.weights.far_weight) {
     const at::Tensor plain = far->detach().to(at::kCPU, at::kDouble);
     const int64_t channels = plain.dim() == 0 ? 1 : plain.size(-1);
-    const auto maps = static_cast<int64_t>(record.options.feature_maps.size());
-    entry["far"] = numbers_of(plain.expand({maps, heads, channels}));
     Json names = Json::array();
+    if (record.fast) {
+      names.push_back("fast weights, " + std::string(enum_name(record.fast->options.feature_map)));
+    }
     for (const FeatureMap map : record.options.feature_maps) names.push_back(enum_name(map));
+    entry["far"] = numbers_of(plain.expand({std::ssize(names), heads, channels}));
     entry["feature_maps"] = std::move(names);
   }
   return entry;

@@ -24,8 +24,12 @@ class AdaptiveSoftmax : public torch::nn::Module {
 
   /// -log p of every token's target: hidden [T, dim], targets int64 [T], table [vocabulary, dim]
   /// -> [T]. Never holds [T, vocabulary].
-  at::Tensor losses(const at::Tensor& hidden, const at::Tensor& targets,
-                    const at::Tensor& table) const;
+  /// The host waits for the device to learn how many targets each cluster has, unless it is told
+  /// how many rows to give to each (nn/cluster_capacity.h): then shapes do not depend on the data
+  /// and a graph can hold it. The result is the same; a cluster with more targets than rows gives
+  /// NaN for those.
+  at::Tensor losses(const at::Tensor& hidden, const at::Tensor& targets, const at::Tensor& table,
+                    at::IntArrayRef capacities = {}) const;
 
   /// log p of every word: [T, vocabulary]. For few tokens: generation, tests.
   at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& table) const;

@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 
+#include "fmmformer/attention/fast_weight_decode.h"
+#include "fmmformer/attention/fmm_decode.h"
 #include "fmmformer/nn/blend.h"
 #include "fmmformer/nn/config.h"
 #include "fmmformer/nn/layers.h"
@@ -20,8 +22,19 @@ struct AttentionShape {
   int64_t head_dim = 0;
 };
 
+/// What a causal attention layer remembers between tokens: the states of the operators that it has.
+struct AttentionState {
+  std::optional<FmmState> fields;       // near field and linear far fields
+  std::optional<FastWeightState> fast;  // the fast-weight far field
+};
+
 /// Self-attention: projections, the operator (or softmax) and the output projection.
 /// x [B, N, dim] -> [B, N, dim]; token_mask bool [B, N], true = a real token.
+///
+/// With fast weights the first far field is fast_weight_attention's, gated by a projection of its
+/// own without bias, beta = sigmoid(gate(x)) [B, N, H]; near field and the other far fields are
+/// fmm_attention's, and the blend's first kernel weight multiplies the former:
+///   out = near S + far (kernel_1 F + sum_{l > 1} kernel_l L_l)
 ///
 /// Softmax is torch's own, without dropout everywhere and with it in half precision on a GPU, where
 /// torch's generator draws the masks: whoever trains seeds that each step. With dropout elsewhere
@@ -40,16 +53,28 @@ class AttentionLayer : public torch::nn::Module {
                       const Pass& pass) const;
   const Linear& output() const { return *output_; }
 
+  /// The same for tokens that go on with a text: any number of them while there is no state, which
+  /// is made then, and a single one after that, which sees all those before it. Constant time and
+  /// memory a token; agrees with forward over the whole text. Needs kFmm and causal; without
+  /// gradients and dropout. A token mask is for the beginning alone: each batch entry goes on from
+  /// its own last real token.
+  at::Tensor go_on(const at::Tensor& x, const std::optional<at::Tensor>& token_mask,
+                   std::optional<AttentionState>& state) const;
+
  private:
   AttentionInputs project(const at::Tensor& x) const;
   at::Tensor attend(const AttentionInputs& inputs, const BlendWeights& weights,
                     const FmmOptions& options, const Pass& pass) const;
+  at::Tensor attend_with_fast_weights(const FastWeightInputs& fast, const AttentionInputs& inputs,
+                                      const BlendWeights& weights, const FmmOptions& options,
+                                      const Pass& pass) const;
 
   AttentionConfig config_;
   AttentionShape shape_;
   int64_t layer_;
   std::shared_ptr<Linear> query_, key_, value_;  // Projections::kSeparate
   std::shared_ptr<Linear> fused_;                // Projections::kFused
+  std::shared_ptr<Linear> gate_;                 // dim -> heads, of fast weights
   std::shared_ptr<Linear> output_;
   std::shared_ptr<Blend> blend_;  // none for softmax
 };

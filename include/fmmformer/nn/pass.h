@@ -5,10 +5,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
+#include "fmmformer/attention/fast_weight_options.h"
 #include "fmmformer/attention/fmm_attention.h"
 
 namespace fmmformer {
+
+/// The far field of fast_weight_attention, beside inputs that it shares with the others.
+struct FastWeightField {
+  at::Tensor gate;  // beta [batch, length, heads]
+  FastWeightOptions options;
+};
 
 /// What one attention layer computed, for whoever wants to look (models/attention_capture.h).
 struct AttentionRecord {
@@ -16,7 +24,9 @@ struct AttentionRecord {
   AttentionInputs inputs;
   BlendWeights weights;
   FmmOptions options;  // of softmax attention: a window as wide as the sequence
-  at::Tensor out;      // [batch, length, heads, value_dim], before the output projection
+  std::optional<FastWeightField>
+      fast;        // if there: far field 0 of the weights, before options' maps
+  at::Tensor out;  // [batch, length, heads, value_dim], before the output projection
 };
 
 /// How a forward pass is meant; goes to every module beside the tensors. The default is inference.

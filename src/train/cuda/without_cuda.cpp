@@ -22,7 +22,7 @@ std::unique_ptr<BatchRunner> make_cuda_runner(BatchWork work, const RunnerOption
   if (options.cuda_graph && options.noticed) {
     options.noticed("training runs without a CUDA graph: this build has no CUDA part");
   }
-  return make_eager_runner(std::move(work), options.device);
+  return make_eager_runner(std::move(work), options);
 }
 
 }  // namespace fmmformer::train
