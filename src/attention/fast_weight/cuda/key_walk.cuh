@@ -58,10 +58,9 @@ __device__ __forceinline__ void step_keys(StateRows<Math, S::kValues>& state, co
 }
 
 /// dk of a chunk, with the gradient of the key sums after it.
-template <typename Math, typename S, typename Group>
-__device__ __forceinline__ void finish_keys(const Team<S>& team, const Group&,
-                                            const SweepArgs& args, const Place& place, int chunk,
-                                            int count) {
+template <typename Math, typename Group, typename S>
+__device__ __forceinline__ void finish_keys(const Team<S>& team, const SweepArgs& args,
+                                            const Place& place, int chunk, int count) {
   const typename Group::Tiles tiles = Group::of(team.index);
   const int key_dim = by_sixteen(args.head_dim);
   const float* key_gradients =
@@ -119,7 +118,7 @@ __device__ void walk_keys(const SweepArgs& args, const Place& place) {
       for (int i = count - 1; i >= 0; --i) step_keys<Math, S>(state, Group::of(i), slice);
     }
     __syncthreads();
-    if (busy) finish_keys<Math>(team, Group(), args, place, chunk, count);
+    if (busy) finish_keys<Math, Group>(team, args, place, chunk, count);
     __syncthreads();
     Group::add(count);
     __syncthreads();
