@@ -5,6 +5,7 @@
 
 #include "fmmformer/attention/full_attention.h"
 #include "fmmformer/core/random.h"
+#include "fmmformer/nn/decoding_memory.h"
 #include "nn/linear.h"
 
 namespace fmmformer {
@@ -88,6 +89,25 @@ Tensor AttentionLayer::attend(const AttentionInputs& inputs, const BlendWeights&
   return fmm_attention(with_seed, weights, with_dropout);
 }
 
+Tensor AttentionLayer::go_on(const AttentionInputs& inputs, const BlendWeights& weights,
+                             DecodingMemory& memory) const {
+  const auto layer = static_cast<size_t>(layer_);
+  if (memory.layers.size() <= layer) memory.layers.resize(layer + 1);
+  std::optional<FmmState>& state = memory.layers[layer];
+  const FmmOptions options = config_.options(memory.longest);
+  if (!state) {
+    auto [out, made] = fmm_attention_prefill(inputs, weights, options);
+    state = std::move(made);
+    return out;
+  }
+  TORCH_CHECK_VALUE(inputs.q.size(1) == 1 && !inputs.token_mask, "attention: ", inputs.q.size(1),
+                    " tokens at once go on with a text; allowed is 1, without a mask, once the "
+                    "text has begun");
+  const AttentionInputs token = {
+      .q = inputs.q.squeeze(1), .k = inputs.k.squeeze(1), .v = inputs.v.squeeze(1)};
+  return fmm_attention_step(token, *state, weights, options).unsqueeze(1);
+}
+
 Tensor AttentionLayer::forward(const Tensor& x, const std::optional<Tensor>& token_mask,
                                const Pass& pass) const {
   return output_->forward(attended(x, token_mask, pass)).view(x.sizes());
@@ -98,6 +118,9 @@ Tensor AttentionLayer::attended(const Tensor& x, const std::optional<Tensor>& to
   AttentionInputs inputs = project(x);
   inputs.token_mask = token_mask;
   const BlendWeights weights = blend_ ? blend_->forward() : BlendWeights{};
+  if (pass.memory) {
+    return go_on(inputs, weights, *pass.memory).reshape({x.size(0) * x.size(1), -1});
+  }
   const FmmOptions options = config_.options(x.size(1));
   const Tensor out = attend(inputs, weights, options, pass);
   if (pass.on_attention) {

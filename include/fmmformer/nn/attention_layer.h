@@ -44,6 +44,9 @@ class AttentionLayer : public torch::nn::Module {
   AttentionInputs project(const at::Tensor& x) const;
   at::Tensor attend(const AttentionInputs& inputs, const BlendWeights& weights,
                     const FmmOptions& options, const Pass& pass) const;
+  /// The same for tokens that go on with a text; softmax keeps its keys as a window does.
+  at::Tensor go_on(const AttentionInputs& inputs, const BlendWeights& weights,
+                   DecodingMemory& memory) const;
 
   AttentionConfig config_;
   AttentionShape shape_;

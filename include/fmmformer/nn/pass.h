@@ -10,6 +10,8 @@
 
 namespace fmmformer {
 
+struct DecodingMemory;
+
 /// What one attention layer computed, for whoever wants to look (models/attention_capture.h).
 struct AttentionRecord {
   int64_t layer = 0;
@@ -25,6 +27,9 @@ struct Pass {
   at::Tensor dropout_seed;  // int64 [1] on the model's device; all of the pass's dropout follows
                             // from it, so a new one is due each step (dropout_seed below)
   std::function<void(const AttentionRecord&)> on_attention;  // empty: nobody looks
+  // The tokens go on with the text that this remembers, and it grows by them: inference, token by
+  // token (nn/decoding_memory.h). None: the tokens are all there is.
+  DecodingMemory* memory = nullptr;
 };
 
 /// The seed of one training step: a function of the run's seed and the step, nothing else.
