@@ -5,10 +5,21 @@
 
 #include "fmmformer/nn/linear_cross_entropy.h"
 #include "nn/compacted_rows.h"
+#include "nn/linear.h"
 
 namespace fmmformer {
 
 using at::Tensor;
+
+namespace {
+
+/// In fp32 at least: a sum of many exponentials.
+Tensor log_shares(const Tensor& logits) {
+  return at::log_softmax(logits, -1,
+                         logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+}
+
+}  // namespace
 
 AdaptiveSoftmax::AdaptiveSoftmax(int64_t vocabulary, int64_t dim, std::vector<int64_t> cutoffs)
     : vocabulary_(vocabulary), cutoffs_(std::move(cutoffs)) {
@@ -27,11 +38,6 @@ AdaptiveSoftmax::AdaptiveSoftmax(int64_t vocabulary, int64_t dim, std::vector<in
 
 int64_t AdaptiveSoftmax::cluster_size(int64_t i) const {
   return (i + 1 < clusters() ? cluster_begin(i + 1) : vocabulary_) - cluster_begin(i);
-}
-
-AdaptiveSoftmax::Head AdaptiveSoftmax::head(const Tensor& table) const {
-  return {at::cat({table.narrow(0, 0, cutoffs_[0]), cluster_->weight}),
-          at::cat({bias.narrow(0, 0, cutoffs_[0]), cluster_->bias})};
 }
 
 Tensor AdaptiveSoftmax::losses(const Tensor& hidden, const Tensor& targets, const Tensor& table,
@@ -74,16 +80,30 @@ Tensor AdaptiveSoftmax::losses(const Tensor& hidden, const Tensor& targets, cons
 }
 
 Tensor AdaptiveSoftmax::log_probabilities(const Tensor& hidden, const Tensor& table) const {
-  const Head front = head(table);
-  const Tensor first = at::log_softmax(at::linear(hidden, front.weight, front.bias), -1);
-  std::vector<Tensor> parts = {first.narrow(-1, 0, cutoffs_[0])};
+  const HeadScores head = head_log_probabilities(hidden, table);
+  std::vector<Tensor> parts = {head.words};
   for (int64_t i = 0; i < clusters(); ++i) {
-    const int64_t begin = cluster_begin(i), size = cluster_size(i);
-    const Tensor logits =
-        at::linear(hidden, table.narrow(0, begin, size), bias.narrow(0, begin, size));
-    parts.push_back(at::log_softmax(logits, -1) + first.narrow(-1, head_entry(i), 1));
+    parts.push_back(cluster_log_probabilities(i, hidden, table) + head.clusters.narrow(-1, i, 1));
   }
   return at::cat(parts, -1);
+}
+
+AdaptiveSoftmax::HeadScores AdaptiveSoftmax::head_log_probabilities(const Tensor& hidden,
+                                                                    const Tensor& table) const {
+  const int64_t words = cutoffs_[0];
+  // Logits are put together rather than weights: those are a copy of the table's begin, each time.
+  const Tensor logits =
+      at::cat({linear(hidden, {table.narrow(0, 0, words), bias.narrow(0, 0, words)}),
+               cluster_->forward(hidden)},
+              -1);
+  const Tensor scores = log_shares(logits);
+  return {scores.narrow(-1, 0, words), scores.narrow(-1, words, clusters()).flip(-1)};
+}
+
+Tensor AdaptiveSoftmax::cluster_log_probabilities(int64_t i, const Tensor& hidden,
+                                                  const Tensor& table) const {
+  const int64_t begin = cluster_begin(i), size = cluster_size(i);
+  return log_shares(linear(hidden, {table.narrow(0, begin, size), bias.narrow(0, begin, size)}));
 }
 
 }  // namespace fmmformer

@@ -5,6 +5,7 @@
 
 #include "fmmformer/attention/full_attention.h"
 #include "fmmformer/core/random.h"
+#include "fmmformer/nn/decoding_memory.h"
 #include "nn/linear.h"
 
 namespace fmmformer {
@@ -31,13 +32,12 @@ FastWeightInputs fast_inputs(const AttentionInputs& inputs, const Tensor& gate) 
       .q = inputs.q, .k = inputs.k, .v = inputs.v, .beta = gate, .token_mask = inputs.token_mask};
 }
 
-void check_decodes(const AttentionConfig& config, const Tensor& x,
-                   const std::optional<Tensor>& token_mask, bool has_begun) {
-  TORCH_CHECK_VALUE(config.kind == AttentionKind::kFmm && config.causal,
-                    "attention: only a causal layer of kind fmm goes on with a text; this one is ",
-                    config.causal ? "causal" : "not causal", " and of kind ",
-                    enum_name(config.kind));
-  TORCH_CHECK_VALUE(!has_begun || (x.size(1) == 1 && !token_mask), "attention: ", x.size(1),
+void check_decodes(const AttentionConfig& config, const AttentionInputs& inputs,
+                   const AttentionState& state) {
+  TORCH_CHECK_VALUE(config.causal,
+                    "attention: this layer is not causal; only a causal one goes on with a text");
+  TORCH_CHECK_VALUE(!state.has_begun() || (inputs.q.size(1) == 1 && !inputs.token_mask),
+                    "attention: ", inputs.q.size(1),
                     " tokens at once go on with a text; allowed is 1, without a mask, once the "
                     "text has begun");
 }
@@ -164,6 +164,21 @@ Tensor AttentionLayer::attend_with_fast_weights(const FastWeightInputs& fast,
   return with_field(rest, fast_weight_attention(fast, config_.fast_weight_options()), split.fast);
 }
 
+Tensor AttentionLayer::go_on(const AttentionInputs& inputs,
+                             const std::optional<FastWeightField>& fast,
+                             const BlendWeights& weights, DecodingMemory& memory) const {
+  AttentionState& state = memory.layer(layer_);
+  check_decodes(config_, inputs, state);
+  const FmmOptions options = config_.options(memory.longest);
+  const OperatorWeights split = by_operator(weights, fast.has_value());
+  Tensor out;
+  if (has_fields(options)) out = go_on_with_fields(inputs, split.fields, options, state.fields);
+  if (!fast) return out;
+  const Tensor field =
+      go_on_with_fast_weights(fast_inputs(inputs, fast->gate), fast->options, state.fast);
+  return with_field(out, field, split.fast);
+}
+
 Tensor AttentionLayer::forward(const Tensor& x, const std::optional<Tensor>& token_mask,
                                const Pass& pass) const {
   return output_->forward(attended(x, token_mask, pass)).view(x.sizes());
@@ -174,9 +189,12 @@ Tensor AttentionLayer::attended(const Tensor& x, const std::optional<Tensor>& to
   AttentionInputs inputs = project(x);
   inputs.token_mask = token_mask;
   const BlendWeights weights = blend_ ? blend_->forward() : BlendWeights{};
-  const FmmOptions options = config_.options(x.size(1));
   std::optional<FastWeightField> fast;
   if (gate_) fast = {gate_->forward(x).sigmoid(), config_.fast_weight_options()};
+  if (pass.memory) {
+    return go_on(inputs, fast, weights, *pass.memory).reshape({x.size(0) * x.size(1), -1});
+  }
+  const FmmOptions options = config_.options(x.size(1));
   const Tensor out = fast ? attend_with_fast_weights(fast_inputs(inputs, fast->gate), inputs,
                                                      weights, options, pass)
                           : attend(inputs, weights, options, pass);
@@ -189,25 +207,6 @@ Tensor AttentionLayer::attended(const Tensor& x, const std::optional<Tensor>& to
                        .out = out});
   }
   return out.reshape({x.size(0) * x.size(1), -1});
-}
-
-Tensor AttentionLayer::go_on(const Tensor& x, const std::optional<Tensor>& token_mask,
-                             std::optional<AttentionState>& state) const {
-  check_decodes(config_, x, token_mask, state.has_value());
-  at::NoGradGuard no_gradients;
-  AttentionInputs inputs = project(x);
-  inputs.token_mask = token_mask;
-  const OperatorWeights weights = by_operator(blend_->forward(), gate_ != nullptr);
-  const FmmOptions options = config_.options(x.size(1));
-  if (!state) state.emplace();
-  Tensor out;
-  if (has_fields(options)) out = go_on_with_fields(inputs, weights.fields, options, state->fields);
-  if (gate_) {
-    const FastWeightInputs fast = fast_inputs(inputs, gate_->forward(x).sigmoid());
-    const Tensor field = go_on_with_fast_weights(fast, config_.fast_weight_options(), state->fast);
-    out = with_field(out, field, weights.fast);
-  }
-  return output_->forward(out.reshape({x.size(0) * x.size(1), -1})).view(x.sizes());
 }
 
 }  // namespace fmmformer

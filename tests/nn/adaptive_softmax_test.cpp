@@ -128,6 +128,21 @@ TEST_F(Adaptive, TheLastEntryOfTheHeadIsTheFirstCluster) {
             1e-5);
 }
 
+TEST_F(Adaptive, ItsTwoStepsAddUpToEveryWord) {
+  at::NoGradGuard no_gradients;
+  const Tensor all = softmax.log_probabilities(hidden, table);
+  const auto head = softmax.head_log_probabilities(hidden, table);
+  EXPECT_LT(largest_difference(head.words, all.slice(1, 0, 10)), 1e-6);
+  for (int64_t i = 0; i < softmax.clusters(); ++i) {
+    const Tensor words = all.narrow(1, softmax.cluster_begin(i), softmax.cluster_size(i));
+    // A cluster's own entry is the probability of all its words together.
+    EXPECT_LT(largest_difference(head.clusters.select(1, i), words.logsumexp(1)), 1e-5);
+    EXPECT_LT(largest_difference(softmax.cluster_log_probabilities(i, hidden, table),
+                                 words - words.logsumexp(1, true)),
+              1e-5);
+  }
+}
+
 TEST_F(Adaptive, ClustersWithoutATargetAreFine) {
   const Tensor targets = torch::randint(10, {200});
   softmax.losses(hidden, targets, table).sum().backward();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "fmmformer/attention/fast_weight_reference.h"
+#include "fmmformer/nn/decoding_memory.h"
 #include "nn/helpers.h"
 
 namespace fmmformer {
@@ -221,27 +222,27 @@ TEST(AttentionLayer, FastWeightsInHalfPrecisionKeepTheTypeAndTheWeightsInFp32) {
 TEST(AttentionLayer, DecodingAgreesWithTheWholeSequence) {
   std::vector<AttentionConfig> configs(std::begin(kFastWeightRows), std::end(kFastWeightRows));
   configs.push_back({.causal = true, .bandwidth = 4});
+  configs.push_back({.kind = AttentionKind::kSoftmax, .causal = true});
   for (const AttentionConfig& config : configs) {
     AttentionLayer layer(config, kShape, 0);
     fill(layer), move_parameters(layer);
     const Tensor x = torch::randn({2, 17, 24}), whole = layer.forward(x, std::nullopt, {});
-    std::optional<AttentionState> state;
-    const Tensor begin = layer.go_on(x.slice(1, 0, 9), std::nullopt, state);
+    DecodingMemory memory{.longest = 17};
+    const Pass going_on{.memory = &memory};
+    const Tensor begin = layer.forward(x.slice(1, 0, 9), std::nullopt, going_on);
     EXPECT_LT(largest_difference(begin, whole.slice(1, 0, 9)), 1e-5);
     for (int64_t t = 9; t < 17; ++t) {
-      const Tensor token = layer.go_on(x.slice(1, t, t + 1), std::nullopt, state);
+      const Tensor token = layer.forward(x.slice(1, t, t + 1), std::nullopt, going_on);
       EXPECT_LT(largest_difference(token, whole.slice(1, t, t + 1)), 1e-5) << t;
     }
-    EXPECT_THROW(layer.go_on(x.slice(1, 0, 2), std::nullopt, state), c10::ValueError);
+    EXPECT_THROW(layer.forward(x.slice(1, 0, 2), std::nullopt, going_on), c10::ValueError);
   }
 }
 
-TEST(AttentionLayer, WhatCannotDecodeSaysSo) {
-  const Tensor x = torch::randn({2, 17, 24});
-  std::optional<AttentionState> state;
-  EXPECT_THROW(AttentionLayer({}, kShape, 0).go_on(x, std::nullopt, state), c10::ValueError);
-  EXPECT_THROW(AttentionLayer({.kind = AttentionKind::kSoftmax, .causal = true}, kShape, 0)
-                   .go_on(x, std::nullopt, state),
+TEST(AttentionLayer, WithoutCausalityNoTextGoesOn) {
+  DecodingMemory memory{.longest = 17};
+  EXPECT_THROW(AttentionLayer({}, kShape, 0)
+                   .forward(torch::randn({2, 17, 24}), std::nullopt, {.memory = &memory}),
                c10::ValueError);
 }
 

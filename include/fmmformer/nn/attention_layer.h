@@ -7,8 +7,6 @@
 #include <memory>
 #include <optional>
 
-#include "fmmformer/attention/fast_weight_decode.h"
-#include "fmmformer/attention/fmm_decode.h"
 #include "fmmformer/nn/blend.h"
 #include "fmmformer/nn/config.h"
 #include "fmmformer/nn/layers.h"
@@ -20,12 +18,6 @@ struct AttentionShape {
   int64_t dim = 0;
   int64_t heads = 0;
   int64_t head_dim = 0;
-};
-
-/// What a causal attention layer remembers between tokens: the states of the operators that it has.
-struct AttentionState {
-  std::optional<FmmState> fields;       // near field and linear far fields
-  std::optional<FastWeightState> fast;  // the fast-weight far field
 };
 
 /// Self-attention: projections, the operator (or softmax) and the output projection.
@@ -53,14 +45,6 @@ class AttentionLayer : public torch::nn::Module {
                       const Pass& pass) const;
   const Linear& output() const { return *output_; }
 
-  /// The same for tokens that go on with a text: any number of them while there is no state, which
-  /// is made then, and a single one after that, which sees all those before it. Constant time and
-  /// memory a token; agrees with forward over the whole text. Needs kFmm and causal; without
-  /// gradients and dropout. A token mask is for the beginning alone: each batch entry goes on from
-  /// its own last real token.
-  at::Tensor go_on(const at::Tensor& x, const std::optional<at::Tensor>& token_mask,
-                   std::optional<AttentionState>& state) const;
-
  private:
   AttentionInputs project(const at::Tensor& x) const;
   at::Tensor attend(const AttentionInputs& inputs, const BlendWeights& weights,
@@ -68,6 +52,9 @@ class AttentionLayer : public torch::nn::Module {
   at::Tensor attend_with_fast_weights(const FastWeightInputs& fast, const AttentionInputs& inputs,
                                       const BlendWeights& weights, const FmmOptions& options,
                                       const Pass& pass) const;
+  /// The same for tokens that go on with a text; softmax keeps its keys as a window does.
+  at::Tensor go_on(const AttentionInputs& inputs, const std::optional<FastWeightField>& fast,
+                   const BlendWeights& weights, DecodingMemory& memory) const;
 
   AttentionConfig config_;
   AttentionShape shape_;

@@ -12,6 +12,8 @@
 
 namespace fmmformer {
 
+struct DecodingMemory;
+
 /// The far field of fast_weight_attention, beside inputs that it shares with the others.
 struct FastWeightField {
   at::Tensor gate;  // beta [batch, length, heads]
@@ -35,6 +37,9 @@ struct Pass {
   at::Tensor dropout_seed;  // int64 [1] on the model's device; all of the pass's dropout follows
                             // from it, so a new one is due each step (dropout_seed below)
   std::function<void(const AttentionRecord&)> on_attention;  // empty: nobody looks
+  // The tokens go on with the text that this remembers, and it grows by them: inference, token by
+  // token (nn/decoding_memory.h). None: the tokens are all there is.
+  DecodingMemory* memory = nullptr;
 };
 
 /// The seed of one training step: a function of the run's seed and the step, nothing else.
