@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "fmmformer/attention/fast_weight_attention.h"
 #include "fmmformer/nn/blend.h"
 #include "fmmformer/nn/config.h"
 #include "fmmformer/nn/layers.h"
