@@ -143,6 +143,37 @@ TEST_F(FixedShapes, RowsThatDoNotSufficeAreNotHidden) {
   EXPECT_TRUE(losses[56].isnan().item<bool>());
 }
 
+TEST_F(FixedShapes, GiveTheSameOnAGpuInBothPrecisions) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  {  // numbers that both types have
+    at::NoGradGuard no_gradients;
+    std::vector<Tensor> all = softmax.parameters();
+    all.insert(all.end(), {table, hidden, grad});
+    for (Tensor& tensor : all) tensor.copy_(tensor.to(torch::kBFloat16));
+  }
+  const Tensor targets = torch::randint(50, {200});
+  const Tensor exact = softmax.losses(hidden, targets, table);
+  const auto exact_gradients = gradients(exact);
+  const auto error = [](const Tensor& ours, const Tensor& truth) {
+    return ((ours.cpu().to(torch::kDouble) - truth).norm() / truth.norm()).item<double>();
+  };
+  for (const auto [type, allowed] :
+       {std::pair(torch::kFloat, 1e-5), std::pair(torch::kBFloat16, 1e-2)}) {
+    softmax.to(torch::kCUDA, type);
+    const Tensor on_gpu = table.detach().to(torch::kCUDA, type).requires_grad_(),
+                 rows = hidden.detach().to(torch::kCUDA, type).requires_grad_();
+    const Tensor losses = softmax.losses(rows, targets.cuda(), on_gpu, {128, 128, 128});
+    EXPECT_LT(error(losses, exact), allowed);
+    softmax.zero_grad();
+    losses.backward(grad.to(torch::kCUDA, losses.scalar_type()));
+    std::vector<Tensor> ours = {on_gpu.grad(), rows.grad()};
+    for (const Tensor& parameter : softmax.parameters()) ours.push_back(parameter.grad());
+    for (size_t i = 0; i < ours.size(); ++i) {
+      EXPECT_LT(error(ours[i], exact_gradients[i]), allowed) << i;
+    }
+  }
+}
+
 TEST_F(FixedShapes, CapacitiesOfAnotherNumberOfClustersAreAnError) {
   EXPECT_THROW(softmax.losses(hidden, torch::randint(50, {200}), table, {9}), c10::ValueError);
 }
