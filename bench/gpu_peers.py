@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times what Python packages offer on a GPU today, each where it is installed: FlexAttention, flash-attn and
 flash-linear-attention, and the two latter joined to FMM attention. `fmmformer bench attention --device cuda
---python-peers` runs this file; by hand:
+--python-peers` runs this file, and `bench fast-weight` with "operator": "fast_weight_attention"; by hand:
 
     python3 bench/gpu_peers.py '{"device": "cuda:0", "seconds": 0.1, "cases": [
         {"name": "a", "shape": [8, 1024, 8, 64], "bandwidth": 20, "causal": true,
@@ -21,7 +21,7 @@ from collections.abc import Callable
 import torch
 from compiled_composite import DTYPES, FEATURE_MAPS
 
-Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # q, k, v: [batch, length, heads, dim]
+Attention = Callable[..., torch.Tensor]  # of q, k, v: [batch, length, heads, dim], and beta: [batch, length, heads]
 LONGEST = 65536
 REPLAYS_IN_A_ROW = 8  # the host's first launch, during which the GPU waits, is then a small share
 
@@ -95,8 +95,20 @@ def flash_fla_composite(case: dict) -> Attention:
     return run
 
 
-PEERS = {"flex_band": flex_band, "flash_band": flash_band, "fla_linear": fla_linear,
-         "flash_fla_composite": flash_fla_composite}
+def fla_delta_rule(case: dict) -> Attention:
+    """The delta rule alone, by flash-linear-attention's chunks: features and normaliser are left to the user."""
+    try:
+        from fla.ops.delta_rule import chunk_delta_rule
+    except ImportError as error:
+        raise NotHere("flash-linear-attention (fla) is not installed") from error
+    return lambda q, k, v, beta: chunk_delta_rule(q, torch.nn.functional.normalize(k, dim=-1), v, beta, scale=1.0)[0]
+
+
+PEERS = {
+    "fmm_attention": {"flex_band": flex_band, "flash_band": flash_band, "fla_linear": fla_linear,
+                      "flash_fla_composite": flash_fla_composite},
+    "fast_weight_attention": {"fla_delta_rule": fla_delta_rule},
+}
 
 
 def durations(run: Callable[[], None], seconds: float, in_a_row: int = 1) -> list[float]:
@@ -137,9 +149,11 @@ def peak_bytes(run: Callable[[], None]) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def measure(attention: Attention, case: dict, seconds: float) -> dict:
+def measure(attention: Attention, case: dict, gated: bool, seconds: float) -> dict:
     size, dtype = tuple(case["shape"]), DTYPES[case["dtype"]]
     leaves = [torch.randn(size, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3)]
+    if gated:
+        leaves.append(torch.rand(size[:3], device="cuda", dtype=dtype, requires_grad=True))
     upstream = torch.randn(size, device="cuda", dtype=dtype)
 
     def both() -> None:
@@ -151,12 +165,12 @@ def measure(attention: Attention, case: dict, seconds: float) -> dict:
             "eager_ms": durations(both, seconds), "peak_bytes": peak_bytes(both)}
 
 
-def measure_or_say_why(name: str, case: dict, seconds: float) -> dict:
+def measure_or_say_why(operator: str, name: str, case: dict, seconds: float) -> dict:
     if case["shape"][1] > LONGEST:
         return {"not_run": f"not asked beyond length {LONGEST}"}
     torch._dynamo.reset()
     try:
-        return measure(PEERS[name](case), case, seconds)
+        return measure(PEERS[operator][name](case), case, operator == "fast_weight_attention", seconds)
     except NotHere as reason:
         return {"not_run": str(reason)}
     except Exception as error:  # noqa: BLE001  a peer that fails is a finding about the peer, not an end
@@ -168,12 +182,12 @@ def main() -> None:
         raise SystemExit(__doc__)
     request = json.loads(sys.argv[1])
     torch.manual_seed(0)
-    results = {}
+    results, operator = {}, request.get("operator", "fmm_attention")
     with torch.cuda.device(request["device"]):
         for case in request["cases"]:
             print(f"peers in Python: {case['name']} {case['dtype']}", file=sys.stderr)
             results[f"{case['name']} {case['dtype']}"] = {
-                name: measure_or_say_why(name, case, request["seconds"]) for name in PEERS}
+                name: measure_or_say_why(operator, name, case, request["seconds"]) for name in PEERS[operator]}
     print(json.dumps(results))
 
 

@@ -4,7 +4,7 @@
 # the benchmarks. Leaves gpu_check.log and gpu_check.json in the folder given (default: gpu-check); the latter goes to
 # bench/results/, named after the GPU, and `make bench-report` renders it.
 #
-#   scripts/gpu_check.sh [FOLDER] [STEP..]      steps: python cpp verify sanitizers attention scaling (default: all)
+#   scripts/gpu_check.sh [FOLDER] [STEP..]      steps: python cpp verify sanitizers attention fast_weight scaling (default: all)
 #
 # FMMFORMER_LIBRARY, FMMFORMER_PROGRAM, FMMFORMER_CPP_TESTS and PYTHON name a library, program, folder of C++ tests and
 # Python other than the build's and .venv's. PYTHON_PEERS=1 also times FlexAttention, flash-attn and fla.
@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit 1
 out=${1:-gpu-check}
 shift || true
 steps=("$@")
-[ $# -gt 0 ] || steps=(python cpp verify sanitizers attention scaling)
+[ $# -gt 0 ] || steps=(python cpp verify sanitizers attention fast_weight scaling)
 python=${PYTHON:-.venv/bin/python}
 program=${FMMFORMER_PROGRAM:-build/fmmformer}
 cpp_tests=${FMMFORMER_CPP_TESTS:-build/tests}
@@ -52,6 +52,10 @@ step_sanitizers() {
 }
 step_attention() {
   "$program" bench attention --device cuda --json "$out/attention.json" \
+    ${PYTHON_PEERS:+--python-peers --python "$python"}
+}
+step_fast_weight() {
+  "$program" bench fast-weight --device cuda --json "$out/fast_weight.json" \
     ${PYTHON_PEERS:+--python-peers --python "$python"}
 }
 step_scaling() { "$program" bench scaling --device cuda --json "$out/scaling.json"; }

@@ -23,11 +23,12 @@ from fmmformer.functional import (  # noqa: E402
     full_attention,
 )
 from fmmformer.layer import FMMAttention  # noqa: E402
-from fmmformer.state import FastWeightState, FmmState  # noqa: E402
+from fmmformer.state import AttentionState, FastWeightState, FmmState  # noqa: E402
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttentionState",
     "FMMAttention",
     "FastWeightState",
     "FmmState",

@@ -120,3 +120,19 @@ class FastWeightState:
 
     def _with(self, tensors: Iterable[Tensor]) -> FastWeightState:
         return FastWeightState(*tensors, self.feature_map, self.unit_features)
+
+
+@dataclasses.dataclass(eq=False)
+class AttentionState:
+    """What an FMMAttention layer with fast weights keeps: the states of its two operators."""
+
+    fields: FmmState | None  #: of near field and linear far fields; None where the layer has none
+    fast: FastWeightState  #: of the fast-weight far field
+
+    def to(self, device: torch.device | str) -> AttentionState:
+        """The same state on another device."""
+        return AttentionState(self.fields and self.fields.to(device), self.fast.to(device))
+
+    def clone(self) -> AttentionState:
+        """An independent copy: several continuations can start from one prompt."""
+        return AttentionState(self.fields and self.fields.clone(), self.fast.clone())

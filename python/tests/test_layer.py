@@ -11,7 +11,7 @@ import torch
 from helpers import assert_close, device_type, same_bits
 from torch import Tensor, nn
 
-from fmmformer import FMMAttention, fmm_attention_reference
+from fmmformer import AttentionState, FMMAttention, fast_weight_attention_reference, fmm_attention_reference
 from fmmformer.blend import RULES, make_blend
 
 DIM, HEADS, HEAD_DIM = 12, 3, 4
@@ -205,3 +205,66 @@ def test_decoding_works_under_autocast() -> None:
 def test_the_printed_layer_names_its_options() -> None:
     text = repr(FMMAttention(DIM, HEADS, causal=True))
     assert "dim=12" in text and "bandwidth=5" in text and "causal=True" in text
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("maps, bandwidth", [(1, 0), (2, 0), (1, 3), (3, 3)])
+def test_fast_weights_are_the_first_far_field(rule: str, maps: int, bandwidth: int) -> None:
+    feature_maps = ("elu", "tanh1", "elu_flip")[:maps]
+    layer = FMMAttention(
+        DIM, HEADS, blend=rule, causal=True, bandwidth=bandwidth, feature_maps=feature_maps, unit_features=True,
+        eps=1e-5, far_scale=0.5, fast_weights=True,
+    ).double()  # fmt: skip
+    for parameter in layer.blend.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn(2, 17, DIM, dtype=torch.float64)
+    q, k, v = (projection(x).view(2, 17, HEADS, HEAD_DIM) for projection in (layer.query, layer.key, layer.value))
+    near, far = layer.blend()
+    near = torch.ones(1, 1, dtype=torch.float64) if near is None else near
+    far = (torch.ones(()) if far is None else far).expand(maps, HEADS, HEAD_DIM)
+    options = {"unit_features": True, "eps": 1e-5, "far_scale": 0.5}
+    beta = layer.gate(x).sigmoid()
+    expected = far[0] * fast_weight_attention_reference(q, k, v, beta, feature_map="elu", **options)
+    for weight, name in zip(far[1:], feature_maps[1:]):
+        expected = expected + weight * fmm_attention_reference(
+            q, k, v, bandwidth=0, causal=True, feature_maps=(name,), **options
+        )
+    if bandwidth:
+        expected = expected + near * fmm_attention_reference(
+            q, k, v, bandwidth=bandwidth, causal=True, feature_maps=()
+        )
+    expected = layer.output(expected.flatten(-2))
+    out = layer(x)
+    assert_close(out, expected, 1e-11)
+    used = [p for p in layer.parameters() if rule != "convex" or bandwidth or p is not layer.blend.near_share]
+    for actual, wanted in zip(
+        torch.autograd.grad(out.square().sum(), used), torch.autograd.grad(expected.square().sum(), used)
+    ):
+        assert_close(actual, wanted, 1e-10)
+
+
+@pytest.mark.parametrize("maps, bandwidth", [(1, 0), (2, 3)])
+def test_a_layer_with_fast_weights_decodes_as_it_attends(maps: int, bandwidth: int) -> None:
+    layer = FMMAttention(
+        DIM, HEADS, causal=True, bandwidth=bandwidth, feature_maps=("elu",) * maps, unit_features=True, fast_weights=True
+    ).double()
+    x = torch.randn(2, 17, DIM, dtype=torch.float64)
+    out, state = layer.prefill(x[:, :9])
+    assert isinstance(state, AttentionState) and (state.fields is None) == (maps == 1)
+    before = state.clone()
+    steps = torch.stack([layer.step(x[:, t], state) for t in range(9, 17)], 1)
+    assert_close(torch.cat([out, steps], 1), layer(x), 1e-11)
+    assert_close(layer.step(x[:, 9], before), steps[:, 0], 1e-12)
+
+
+def test_mistakes_with_fast_weights_are_named() -> None:
+    with pytest.raises(ValueError, match="causal"):
+        FMMAttention(DIM, HEADS, fast_weights=True)
+    with pytest.raises(ValueError, match="feature_maps"):
+        FMMAttention(DIM, HEADS, fast_weights=True, causal=True, feature_maps=())
+    with pytest.raises(ValueError, match="normaliser"):
+        FMMAttention(DIM, HEADS, fast_weights=True, causal=True, fast_weight_normaliser="row")
+    layer = FMMAttention(DIM, HEADS, fast_weights=True, causal=True, unit_features=True)
+    plain = FMMAttention(DIM, HEADS, causal=True)
+    with pytest.raises(TypeError, match="AttentionState"):
+        layer.step(torch.randn(2, DIM), plain.prefill(torch.randn(2, 5, DIM))[1])

@@ -111,6 +111,22 @@ void add_timing(Cases& cases) {
   }
 }
 
+/// The two shapes that a GPU is held to: the paper's language model, and one long sequence.
+void add_gpu_timing(Cases& cases) {
+  const auto add_gpu = [&](const char* name, int64_t batch, int64_t length, int64_t head_dim,
+                           std::optional<double> limit) {
+    add(cases, std::string("gpu_") + name, kOutput, [&](auto& c) {
+      c.batch = batch, c.length = length, c.heads = 8, c.head_dim = head_dim;
+      c.dtypes = {c10::kBFloat16, c10::kFloat}, c.tags = {CaseTag::kGpu};
+      if (limit) c.gpu_limit = {.seconds = *limit};
+    });
+  };
+  add_gpu("wikitext", 96, 256, 16, 0.12e-3);
+  add_gpu("copy", 64, 512, 32, std::nullopt);
+  add_gpu("2048", 8, 2048, 64, std::nullopt);
+  add_gpu("65536", 1, 65536, 64, 4e-3);
+}
+
 void connect(FastWeightTensors& tensors, int64_t heads) {
   for (NamedTensor& leaf : tensors.leaves) {
     at::Tensor& t = leaf.tensor;
@@ -131,6 +147,7 @@ const Cases& fast_weight_cases() {
     add_masks_and_layouts(made);
     add_shapes(made);
     add_timing(made);
+    add_gpu_timing(made);
     return made;
   }();
   return cases;
@@ -152,9 +169,10 @@ std::string shape_text(const FastWeightCase& one) {
   return text.append(" ").append(enum_name(one.normaliser));
 }
 
-FastWeightTensors make_inputs(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed) {
+FastWeightTensors make_inputs(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed,
+                              const c10::Device& device) {
   const AttentionCase& c = one.attention;
-  const CaseTensors drawn = make_inputs(c, dtype, seed);
+  const CaseTensors drawn = make_inputs(c, dtype, seed, device);
   FastWeightTensors tensors;
   tensors.options = {.feature_map = c.feature_maps.front(),
                      .unit_features = c.unit_features,
@@ -172,7 +190,7 @@ FastWeightTensors make_inputs(const FastWeightCase& one, c10::ScalarType dtype, 
                             .head_dim = 1,
                             .layout = c.layout};
   at::Tensor beta =
-      at::sigmoid(make_inputs(gates, c10::kDouble, seed + 1).inputs.q.detach()).squeeze(-1);
+      at::sigmoid(make_inputs(gates, c10::kDouble, seed + 1, device).inputs.q.detach()).squeeze(-1);
   if (drawn.inputs.token_mask) {
     beta.masked_fill_(~drawn.inputs.token_mask->unsqueeze(-1),
                       std::numeric_limits<double>::quiet_NaN());
@@ -188,6 +206,15 @@ FastWeightTensors in_double(const FastWeightTensors& tensors) {
     leaf.tensor = leaf.tensor.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).detach();
   connect(copy, tensors.inputs.q.size(2));
   return copy;
+}
+
+FastWeightTensors on_device(const FastWeightTensors& tensors, const c10::Device& device) {
+  FastWeightTensors moved = tensors;
+  moved.upstream = tensors.upstream.to(device);
+  if (tensors.inputs.token_mask) moved.inputs.token_mask = tensors.inputs.token_mask->to(device);
+  for (NamedTensor& leaf : moved.leaves) leaf.tensor = leaf.tensor.detach().to(device);
+  connect(moved, tensors.inputs.q.size(2));
+  return moved;
 }
 
 std::vector<NamedTensor> evaluate(const FastWeightFunction& attention,

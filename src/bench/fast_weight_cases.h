@@ -35,10 +35,14 @@ struct FastWeightTensors {
 };
 
 /// Draws a case as make_inputs() does for an AttentionCase; beta is the sigmoid of N(0, 1).
-FastWeightTensors make_inputs(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed);
+FastWeightTensors make_inputs(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed,
+                              const c10::Device& device = c10::kCPU);
 
 /// The same rounded values in double, for the reference: its gradients are then not rounded.
 FastWeightTensors in_double(const FastWeightTensors& tensors);
+
+/// The same values on another device.
+FastWeightTensors on_device(const FastWeightTensors& tensors, const c10::Device& device);
 
 /// Anything with the operator's meaning: the operator, its reference, a peer.
 using FastWeightFunction =

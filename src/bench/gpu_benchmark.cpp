@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "bench/floor.h"
@@ -88,6 +89,19 @@ void measure(GpuRow& row, const GpuBenchmarkOptions& options) {
   }
 }
 
+/// Runs `measure`, on a stream of its own, for a row's numbers.
+void fill(GpuRow& row, const GpuBenchmarkOptions& options, const std::function<void()>& measure) {
+  row.floor =
+      floor_bytes(row.attention_case, row.dtype, Pass::kForwardBackward) / options.copy_rate;
+  try {
+    const OwnStream stream(options.device);
+    measure();
+  } catch (const c10::OutOfMemoryError&) {
+    row.failure = "out of memory";
+  }
+  free_cached_gpu_memory();
+}
+
 }  // namespace
 
 std::optional<double> GpuRow::limit_seconds() const {
@@ -109,14 +123,28 @@ const GpuMeasurement* GpuRow::peer(std::string_view name) const {
 GpuRow measure_gpu_case(const AttentionCase& attention_case, c10::ScalarType dtype,
                         const GpuBenchmarkOptions& options) {
   GpuRow row{.attention_case = attention_case, .dtype = dtype};
-  row.floor = floor_bytes(attention_case, dtype, Pass::kForwardBackward) / options.copy_rate;
-  try {
-    const OwnStream stream(options.device);
-    measure(row, options);
-  } catch (const c10::OutOfMemoryError&) {
-    row.failure = "out of memory";
-  }
-  free_cached_gpu_memory();
+  fill(row, options, [&] { measure(row, options); });
+  return row;
+}
+
+GpuRow measure_gpu_case(const FastWeightCase& one, c10::ScalarType dtype,
+                        const GpuBenchmarkOptions& options) {
+  GpuRow row{.attention_case = one.attention, .shape = shape_text(one), .dtype = dtype};
+  fill(row, options, [&] {
+    const FastWeightTensors tensors = make_inputs(one, dtype, kSeed, options.device);
+    const Work both = [&] { evaluate(fast_weight_attention, tensors); };
+    const Work forward = [&] {
+      const c10::NoGradGuard no_gradients;
+      fast_weight_attention(tensors.inputs, tensors.options);
+    };
+    const Work recorded[] = {both, forward};
+    const std::vector<Timing> replayed = time_replayed(recorded, options.device, options.plan);
+    row.forward = replayed[1];
+    row.ours = {
+        .graph = replayed[0],
+        .eager = time_in_turns({&both, 1}, options.plan, event_clock(options.device)).front(),
+        .peak_bytes = peak_gpu_bytes(options.device, both)};
+  });
   return row;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/fast_weight_cases.h"
 #include "bench/peers.h"
 #include "bench/statistics.h"
 
@@ -36,6 +37,7 @@ struct GpuPeerResult {
 /// One row of the benchmark: our operator and its peers on one case, timed side by side.
 struct GpuRow {
   AttentionCase attention_case;
+  std::string shape = {};  // as text; "": shape_text(attention_case)
   c10::ScalarType dtype = c10::kBFloat16;
   GpuMeasurement ours = {};
   Timing forward = {};  // alone, replayed
@@ -54,6 +56,10 @@ struct GpuRow {
 };
 
 GpuRow measure_gpu_case(const AttentionCase& attention_case, c10::ScalarType dtype,
+                        const GpuBenchmarkOptions& options);
+
+/// The same for fast-weight attention, which has no peer in C++.
+GpuRow measure_gpu_case(const FastWeightCase& one, c10::ScalarType dtype,
                         const GpuBenchmarkOptions& options);
 
 /// One decoding step (one sequence, 8 heads of 64, 3 + 30) as a replayed graph.

@@ -156,19 +156,21 @@ CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtyp
   return report_on(attention_case, dtype, all, tensors.inputs.token_mask, start);
 }
 
-CaseReport verify_case(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed) {
-  return verify_case(one, dtype, seed, fast_weight_attention);
+CaseReport verify_case(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed,
+                       const c10::Device& device) {
+  return verify_case(one, dtype, seed, fast_weight_attention, device);
 }
 
 CaseReport verify_case(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed,
-                       const FastWeightFunction& attention) {
+                       const FastWeightFunction& attention, const c10::Device& device) {
   const auto start = std::chrono::steady_clock::now();
   const FastWeightTensors tensors = make_inputs(one, dtype, seed);
   const FastWeightTensors exact_tensors = in_double(tensors);
-  const Evaluations all{.ours = evaluate(attention, tensors),
-                        .exact = evaluate(fast_weight_attention_reference, exact_tensors),
-                        .plain = evaluate(plain_torch_fast_weight, tensors),
-                        .plain_exact = evaluate(plain_torch_fast_weight, exact_tensors)};
+  const Evaluations all{
+      .ours = on_cpu(evaluate(attention, device.is_cpu() ? tensors : on_device(tensors, device))),
+      .exact = evaluate(fast_weight_attention_reference, exact_tensors),
+      .plain = evaluate(plain_torch_fast_weight, tensors),
+      .plain_exact = evaluate(plain_torch_fast_weight, exact_tensors)};
   return report_on(one.attention, dtype, all, tensors.inputs.token_mask, start);
 }
 

@@ -47,9 +47,10 @@ CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtyp
 CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtype, uint64_t seed,
                        const AttentionFunction& attention, const c10::Device& device = c10::kCPU);
 
-/// The same for fast-weight attention, on the CPU.
-CaseReport verify_case(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed = 1);
+/// The same for fast-weight attention.
+CaseReport verify_case(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed = 1,
+                       const c10::Device& device = c10::kCPU);
 CaseReport verify_case(const FastWeightCase& one, c10::ScalarType dtype, uint64_t seed,
-                       const FastWeightFunction& attention);
+                       const FastWeightFunction& attention, const c10::Device& device = c10::kCPU);
 
 }  // namespace fmmformer::bench

@@ -8,6 +8,7 @@
 #include "cli/compiled_peer.h"
 #include "cli/device_options.h"
 #include "cli/fast_weight_bench.h"
+#include "cli/generation_bench.h"
 #include "cli/gpu_bench.h"
 #include "cli/lengths.h"
 #include "cli/scaling_command.h"
@@ -235,6 +236,7 @@ constexpr Command kSubjects[] = {
     {"attention", run_bench_attention,
      "fmm_attention beside softmax, a torch composite and a dense near field"},
     {"fast-weight", run_bench_fast_weight, "fast_weight_attention beside torch loops over chunks"},
+    {"generation", run_bench_generation, "tokens a second of a language model on its own"},
     {"scaling", run_bench_scaling, "time and memory against length: softmax, linear, FMM"},
 };
 constexpr CommandTable kTable = {"Times our operators against their peers.", kSubjects,

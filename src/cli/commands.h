@@ -9,6 +9,8 @@ namespace fmmformer::cli {
 int run_train(const CommandLine& line);
 int run_eval(const CommandLine& line);
 int run_predict(const CommandLine& line);
+int run_generate(const CommandLine& line);
+int run_analyze(const CommandLine& line);
 int run_report(const CommandLine& line);
 int run_reproduce(const CommandLine& line);
 int run_presets(const CommandLine& line);

@@ -16,8 +16,8 @@ constexpr Command kCommands[] = {
     {"show", run_data_show, "print an example so that a person can read it, or draw it"},
 };
 constexpr CommandTable kTable = {
-    "The data of the tasks: each split becomes one compact file, data/TASK/SPLIT.fmmdata, which "
-    "training maps into memory.",
+    "The data of the tasks: each split becomes one compact file, data/TASK/SPLIT.fmmdata (of a "
+    "text to predict: .fmmtokens), which training maps into memory.",
     kCommands, "fmmformer data import listops lra_release/listops-1000"};
 
 }  // namespace

@@ -101,7 +101,7 @@ int run_data_make(const CommandLine& line) {
                      "imported");
   }
   const tasks::DataSet& data = data_set_named(options.task);
-  if (data.task != tasks::TaskName::kListops && data.task != tasks::TaskName::kPathfinder) {
+  if (!tasks::is_generated(data.task)) {
     throw UsageError("the data of " + options.task +
                      " is real and cannot be made; `fmmformer data fetch " + options.task +
                      "` brings it here");

@@ -112,7 +112,7 @@ int run_eval(const CommandLine& line) {
   train::Evaluator evaluator(*trained.model, *examples.task,
                              {.device = device,
                               .cuda_graph = trained.experiment.train.cuda_graph,
-                              .no_graph_because = train::graph_obstacle(trained.experiment.model)});
+                              .cutoffs = train::cutoffs_of(trained.experiment.model)});
   const train::EvaluationPlan plan = plan_of(options, trained.experiment.train, examples.split);
   const train::Score score = evaluator.score(plan, [&](int64_t done, int64_t all) {
     live.show("batch " + std::to_string(done) + "/" + std::to_string(all));

@@ -1,57 +1,140 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/fast_weight_bench.h"
 
+#include <c10/core/DeviceGuard.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "bench/fast_weight_benchmark.h"
+#include "bench/gpu.h"
+#include "bench/gpu_timing.h"
 #include "cli/bench_table.h"
 #include "cli/device_options.h"
+#include "cli/gpu_bench_table.h"
+#include "cli/gpu_peers.h"
+#include "cli/run_identity.h"
 #include "fmmformer/core/atomic_file.h"
 
 namespace fmmformer::cli {
+namespace {
 
 using namespace fmmformer::bench;
 
-int run_bench_fast_weight(const CommandLine& line) {
-  std::string dtype, json;
-  bool forward = false, quick = false;
-  CLI::App app(
-      "Times fast_weight_attention on the CPU, forward and backward, beside a torch loop over "
-      "chunks "
-      "of 32, 64 and 128\ntokens, in one process.");
-  app.add_option("--dtype", dtype, "fp32 (default) or fp64: torch solves in no other type")
+struct FastWeightBenchOptions {
+  std::string dtype;
+  DeviceOptions device;
+  bool forward = false, quick = false, python_peers = false;
+  std::string python;
+  std::string json;
+};
+
+void add_options(CLI::App& app, FastWeightBenchOptions& options) {
+  app.add_option("--dtype", options.dtype,
+                 "fp32 (default) or fp64: torch solves in no other type; on a GPU bf16 and fp32 "
+                 "unless told")
       ->type_name("TYPE");
-  app.add_flag("--forward", forward, "forward alone, without gradients");
-  app.add_flag("--quick", quick, "short cases and short timings");
-  app.add_option("--json", json, "write the record to this file")->type_name("FILE");
+  add_device_options(app, options.device);
+  app.add_flag("--forward", options.forward, "forward alone, without gradients");
+  app.add_flag("--python-peers", options.python_peers,
+               "on a GPU: also fla's delta rule, where installed, in a Python child");
+  app.add_option("--python", options.python,
+                 "the Python for --python-peers (default: .venv/bin/python)")
+      ->type_name("PATH");
+  app.add_flag("--quick", options.quick, "short cases and short timings");
+  app.add_option("--json", options.json, "write the record to this file")->type_name("FILE");
   app.footer("Columns as in `bench attention`.\n\nExample:\n  fmmformer bench fast-weight --quick");
-  if (!read_options(app, line)) return kDone;
-  check_output_file("--json", json);
+}
+
+void bench_on_cpu(const FastWeightBenchOptions& given, const CommandLine& line) {
+  if (given.python_peers) throw UsageError("--python-peers needs --device cuda");
   BenchmarkOptions options;
-  if (!dtype.empty()) {
-    options.dtype = dtype_from_name(dtype);
+  if (!given.dtype.empty()) {
+    options.dtype = dtype_from_name(given.dtype);
     if (*options.dtype != c10::kFloat && *options.dtype != c10::kDouble)
-      throw UsageError("--dtype is " + dtype + "; allowed: fp32, fp64");
+      throw UsageError("--dtype is " + given.dtype + "; allowed: fp32, fp64");
   }
-  if (forward) options.pass = Pass::kForward;
-  if (quick) options.plan = {.warm_up_seconds = 0.05, .seconds = 0.4, .minimum_repeats = 3};
+  use_device(given.device);
+  if (given.forward) options.pass = Pass::kForward;
+  if (given.quick) options.plan = {.warm_up_seconds = 0.05, .seconds = 0.4, .minimum_repeats = 3};
 
   BenchmarkRecord record{
       .machine = describe_machine(), .command = line.text(), .pass = options.pass};
   options.product_rate = record.machine.product_rate;
   std::printf("%s\n%s; a peer's column says how many times our time it takes\n%s\n",
-              machine_text(record.machine).c_str(), forward ? "forward" : "forward + backward",
+              machine_text(record.machine).c_str(),
+              given.forward ? "forward" : "forward + backward",
               table_heading(fast_weight_peers()).c_str());
   constexpr int64_t kLongestQuick = 2048;
   for (const FastWeightCase& one : fast_weight_cases_with_tag(CaseTag::kTiming)) {
-    if (quick && one.attention.length > kLongestQuick) continue;
+    if (given.quick && one.attention.length > kLongestQuick) continue;
     record.rows.push_back(measure_case(one, options));
     std::printf("%s\n", table_row(record.rows.back(), fast_weight_peers()).c_str());
     std::fflush(stdout);
   }
-  if (!json.empty()) write_file_atomically(json, to_json(record).dump(2) + "\n");
+  if (!given.json.empty()) write_file_atomically(given.json, to_json(record).dump(2) + "\n");
+}
+
+using PeersOfCases = std::map<std::string, std::vector<GpuPeerResult>>;
+
+PeersOfCases python_peers(const FastWeightBenchOptions& given, const GpuBenchmarkOptions& options,
+                          const std::vector<FastWeightCase>& cases) {
+  if (!given.python_peers || given.dtype == "fp32") return {};
+  std::vector<AttentionCase> asked;
+  for (const FastWeightCase& one : cases) asked.push_back(one.attention);
+  const c10::ScalarType half = given.dtype.empty() ? c10::kBFloat16 : dtype_from_name(given.dtype);
+  return run_gpu_peers(asked, half, options, given.python, "fast_weight_attention");
+}
+
+void bench_on_gpu(const FastWeightBenchOptions& given, const CommandLine& line) {
+  if (given.forward) throw UsageError("--forward is for the CPU; leave it or --device out");
+  GpuBenchmarkOptions options;
+  options.device = use_device(given.device);
+  if (given.quick) options.plan.seconds = 0.03;
+  std::vector<c10::ScalarType> dtypes = {c10::kBFloat16, c10::kFloat};
+  if (!given.dtype.empty()) dtypes = {dtype_from_name(given.dtype)};
+  const c10::DeviceGuard guard(options.device);
+  GpuBenchmarkRecord record{.subject = "fast_weight_attention",
+                            .gpu = gpu_name(options.device),
+                            .copy_rate = measure_copy_rate(options.device)};
+  options.copy_rate = record.copy_rate;
+  const std::vector<FastWeightCase> cases = fast_weight_cases_with_tag(CaseTag::kGpu);
+  const PeersOfCases python = python_peers(given, options, cases);
+  std::vector<std::string> columns;
+  if (!python.empty()) {
+    for (const GpuPeerResult& peer : python.begin()->second) columns.push_back(peer.name);
+  }
+  std::printf("%s, copy %.2f TB/s; forward + backward in ms, columns as in `bench attention`\n%s\n",
+              record.gpu.c_str(), record.copy_rate / 1e12, gpu_heading(columns).c_str());
+  for (const c10::ScalarType dtype : dtypes) {
+    for (const FastWeightCase& one : cases) {
+      GpuRow row = measure_gpu_case(one, dtype, options);
+      if (dtype != c10::kFloat && python.contains(one.name()))
+        std::ranges::copy(python.at(one.name()), std::back_inserter(row.peers));
+      std::printf("%s\n", gpu_row(row, columns).c_str());
+      std::fflush(stdout);
+      record.rows.push_back(std::move(row));
+    }
+  }
+  if (given.json.empty()) return;
+  const train::RunIdentity identity = run_identity(options.device, line.text());
+  write_file_atomically(given.json, to_json(record, identity).dump(2) + "\n");
+}
+
+}  // namespace
+
+int run_bench_fast_weight(const CommandLine& line) {
+  FastWeightBenchOptions options;
+  CLI::App app(
+      "Times fast_weight_attention, forward and backward, in one process with its peers: on the "
+      "CPU "
+      "a torch loop over\nchunks of 32, 64 and 128 tokens.");
+  add_options(app, options);
+  if (!read_options(app, line)) return kDone;
+  check_output_file("--json", options.json);
+  options.device.asks_for_gpu() ? bench_on_gpu(options, line) : bench_on_cpu(options, line);
   return kDone;
 }
 

@@ -28,8 +28,12 @@ std::string memory_text(const GpuRow& row) {
   return formatted("%.1f%s", static_cast<double>(row.ours.peak_bytes) / kMebibyte, over ? "!" : "");
 }
 
+std::string shape_of(const GpuRow& row) {
+  return row.shape.empty() ? shape_text(row.attention_case) : row.shape;
+}
+
 std::string case_text(const GpuRow& row) {
-  const std::string shape = shape_text(row.attention_case);
+  const std::string shape = shape_of(row);
   const std::string dtype(bench::dtype_name(row.dtype));
   return formatted("%-22s %-30s %-5s", row.attention_case.name.c_str(), shape.c_str(),
                    dtype.c_str());
@@ -52,7 +56,7 @@ Json peers_json(const std::vector<GpuPeerResult>& peers) {
 
 Json row_json(const GpuRow& row) {
   Json json = {{"case", row.attention_case.name},
-               {"shape_text", shape_text(row.attention_case)},
+               {"shape_text", shape_of(row)},
                {"shape", case_json(row.attention_case)},
                {"masked", row.attention_case.mask != bench::MaskPattern::kNone},
                {"near_dropout", row.attention_case.near_dropout},
@@ -111,7 +115,7 @@ Json to_json(const GpuBenchmarkRecord& record, const train::RunIdentity& identit
   return {{"format", "fmmformer-record"},
           {"version", 1},
           {"kind", "gpu"},
-          {"name", "fmm_attention on " + record.gpu + ", forward + backward"},
+          {"name", record.subject + " on " + record.gpu + ", forward + backward"},
           {"created", identity.created},
           {"commit", identity.commit},
           {"command", identity.command},

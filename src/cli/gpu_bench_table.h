@@ -12,6 +12,7 @@
 namespace fmmformer::cli {
 
 struct GpuBenchmarkRecord {
+  std::string subject = "fmm_attention";
   std::string gpu;
   double copy_rate = 0;  // bytes a second
   std::vector<bench::GpuRow> rows = {};

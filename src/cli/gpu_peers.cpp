@@ -23,12 +23,16 @@ bench::GpuPeerResult peer_from(const std::string& name, const json& answer) {
 
 std::map<std::string, std::vector<bench::GpuPeerResult>> run_gpu_peers(
     const std::vector<bench::AttentionCase>& cases, c10::ScalarType dtype,
-    const bench::GpuBenchmarkOptions& options, const std::string& python) {
+    const bench::GpuBenchmarkOptions& options, const std::string& python,
+    const std::string& subject) {
   json asked = json::array();
   for (const bench::AttentionCase& one : cases) asked.push_back(python_case_json(one, dtype));
-  const json answer = run_python(
-      {.path = "bench/gpu_peers.py", .option = "--python-peers", .python = python},
-      {{"device", options.device.str()}, {"seconds", options.plan.seconds}, {"cases", asked}});
+  const json answer =
+      run_python({.path = "bench/gpu_peers.py", .option = "--python-peers", .python = python},
+                 {{"device", options.device.str()},
+                  {"seconds", options.plan.seconds},
+                  {"operator", subject},
+                  {"cases", asked}});
   std::map<std::string, std::vector<bench::GpuPeerResult>> found;
   for (const bench::AttentionCase& one : cases) {
     const json& peers = answer.at(one.name + " " + std::string(bench::dtype_name(dtype)));

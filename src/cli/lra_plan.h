@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which runs `reproduce lra` makes, where they lie, and how far they are.
+// Which runs `reproduce lra` makes, and where they lie.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,6 @@ struct LraRun {
 /// Every run of the selection that has a config: first all tasks and rows with the first seed, then
 /// with the next. Throws UsageError, naming the nearest, for a name that no config has.
 std::vector<LraRun> lra_runs(const LraSelection& selection, const std::filesystem::path& out);
-
-enum class RunProgress { kNew, kBegun, kFinished, kFailed };
-RunProgress progress_of(const std::filesystem::path& run);
 
 /// The records of the selection below OUT, in its order: of run folders, or of what `--keep` made
 /// of them.

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "cli/formatted.h"
-#include "cli/train_progress.h"
-#include "report/groups.h"
+#include "cli/run_table.h"
 #include "report/lra.h"
 
 namespace fmmformer::cli {
@@ -18,29 +18,13 @@ using report::Record;
 using report::Spread;
 using report::TrainingResult;
 
-constexpr double kMebibyte = 1024.0 * 1024.0;
 const std::vector<std::string> kHeading = {"task",    "model", "recipe", "seeds",
                                            "valid",   "test",  "paper",  "difference",
                                            "ms/step", "time",  "memory", "state"};
-constexpr size_t kFirstNumber = 3, kAfterNumbers = 11;  // columns that are flush right
+constexpr NumberColumns kNumbers = {.first = 3, .after = 11};
 
-/// The runs of one line.
-struct Entry {
+struct Entry : RunsOfLine {
   LraName name;
-  std::vector<const Record*> runs;
-
-  /// What counts: the finished runs, or all while there are none.
-  std::vector<const Record*> counted() const {
-    std::vector<const Record*> finished;
-    std::ranges::copy_if(runs, std::back_inserter(finished),
-                         [](const Record* run) { return run->status == "finished"; });
-    return finished.empty() ? runs : finished;
-  }
-  Spread over_runs(double TrainingResult::*value) const {
-    std::vector<double> values;
-    for (const Record* run : counted()) values.push_back(run->result.*value);
-    return report::spread_of(values);
-  }
 };
 
 std::vector<Entry> entries_of(const std::vector<Record>& records) {
@@ -49,7 +33,7 @@ std::vector<Entry> entries_of(const std::vector<Record>& records) {
     const auto name = report::lra_name(record.name);
     if (!name) continue;
     auto entry = std::ranges::find(entries, *name, &Entry::name);
-    if (entry == entries.end()) entry = entries.insert(entries.end(), Entry{.name = *name});
+    if (entry == entries.end()) entry = entries.insert(entries.end(), Entry{{}, *name});
     entry->runs.push_back(&record);
   }
   return entries;
@@ -75,43 +59,17 @@ std::string difference(double test, double valid, const std::optional<double>& p
   return formatted("%+.2f%s", 100 * (tested ? test : valid) - *paper, tested ? "" : " v");
 }
 
-std::string memory_text(double bytes) {
-  if (std::isnan(bytes)) return "-";
-  const double mebibytes = bytes / kMebibyte;
-  return mebibytes < 1000 ? formatted("%.0f MiB", mebibytes)
-                          : formatted("%.2f GiB", mebibytes / 1024);
-}
-
-std::string state_text(const Entry& entry) {
-  std::string text;
-  for (const Record* run : entry.runs) {
-    if (run->status == "finished") continue;
-    text += (text.empty() ? "" : "; ") + (run->status.empty() ? "unknown" : run->status) +
-            formatted(" at step %.0f", std::isnan(run->result.steps) ? 0 : run->result.steps);
-    if (run->seed && entry.runs.size() > 1) text += ", seed " + std::to_string(*run->seed);
-  }
-  return text;
-}
-
 std::vector<std::string> line_of(const Entry& entry) {
   const auto paper =
       entry.name.tiny ? std::nullopt : report::paper_accuracy(entry.name.task, entry.name.row);
   const Spread valid = entry.over_runs(&TrainingResult::best_metric);
   const Spread test = entry.over_runs(&TrainingResult::test_metric);
-  const double step = entry.over_runs(&TrainingResult::seconds_per_step).mean;
-  const double seconds = entry.over_runs(&TrainingResult::seconds).mean;
-  return {entry.name.task,
-          entry.name.row,
-          entry.name.recipe,
-          std::to_string(entry.counted().size()),
-          percent(valid),
-          percent(test),
-          accuracy(paper),
-          difference(test.mean, valid.mean, paper),
-          std::isnan(step) ? "-" : formatted("%.2f", 1e3 * step),
-          std::isnan(seconds) ? "-" : duration_text(seconds),
-          memory_text(entry.over_runs(&TrainingResult::peak_bytes).mean),
-          state_text(entry)};
+  std::vector<std::string> line = {
+      entry.name.task, entry.name.row, entry.name.recipe, std::to_string(entry.counted().size()),
+      percent(valid),  percent(test),  accuracy(paper),   difference(test.mean, valid.mean, paper)};
+  std::ranges::move(entry.cost(), std::back_inserter(line));
+  line.push_back(entry.state());
+  return line;
 }
 
 /// Averages of the rows that have all tasks.
@@ -142,37 +100,17 @@ std::vector<std::vector<std::string>> average_lines(const std::vector<Entry>& en
   return lines;
 }
 
-std::string aligned(const std::vector<std::vector<std::string>>& lines) {
-  std::vector<size_t> widths(kHeading.size(), 0);
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-  }
-  std::string text;
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) {
-      const std::string space(widths[i] - line[i].size(), line[i].starts_with("--") ? '-' : ' ');
-      const bool right = i >= kFirstNumber && i < kAfterNumbers;
-      text += "| " + (right ? space + line[i] : line[i] + space) + " ";
-    }
-    text += "|\n";
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string lra_table(const std::vector<Record>& records) {
   const std::vector<Entry> entries = entries_of(records);
   if (entries.empty()) return "";
   std::vector<std::vector<std::string>> lines = {kHeading};
-  std::vector<std::string> rule(kHeading.size(), "--");
-  for (size_t i = kFirstNumber; i < kAfterNumbers; ++i) rule[i] = "--:";
-  lines.push_back(rule);
   for (const Entry& entry : entries) lines.push_back(line_of(entry));
   std::ranges::move(average_lines(entries), std::back_inserter(lines));
   const bool marked =
       std::ranges::any_of(lines, [](const auto& line) { return line[7].ends_with(" v"); });
-  return aligned(lines) +
+  return markdown_table(lines, kNumbers) +
          (marked ? "\nv: the difference is that of the valid split; there is no test score\n" : "");
 }
 

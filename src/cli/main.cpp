@@ -12,6 +12,8 @@ constexpr Command kCommands[] = {
     {"train", run_train, "fit the model that a config describes"},
     {"eval", run_eval, "score a trained model on a split of its task, or on other files"},
     {"predict", run_predict, "apply a trained model to tokens of your own"},
+    {"generate", run_generate, "go on with a text, token by token"},
+    {"analyze", run_analyze, "rank, band energy, attention maps and curves of trained models"},
     {"report", run_report, "render runs as one HTML page"},
     {"reproduce", run_reproduce, "a table of the paper: run it, render it beside the paper's"},
     {"presets", run_presets, "list the experiments that ship, and what they reproduce"},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_options.h"
 
+#include <ATen/ATen.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -23,6 +25,11 @@ train::TrainedModel load_trained(const std::string& folder, const RunOptions& op
       folder, options.step < 0 ? std::nullopt : std::optional(options.step), device);
   if (!trained.note.empty())
     std::fprintf(stderr, "note: %s; --step chooses another\n", trained.note.c_str());
+  return trained;
+}
+
+train::TrainedModel in_full_precision(train::TrainedModel trained) {
+  if (trained.model->parameters().front().is_cpu()) trained.model->to(at::kFloat);
   return trained;
 }
 

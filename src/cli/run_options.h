@@ -29,4 +29,8 @@ void add_run_options(CLI::App& app, RunOptions& options);
 train::TrainedModel load_trained(const std::string& folder, const RunOptions& options,
                                  const c10::Device& device);
 
+/// The same model in fp32 on the CPU, where bf16 saves nothing: its weights stay what they are, and
+/// what is computed with them is finer. On a GPU the model is left alone.
+train::TrainedModel in_full_precision(train::TrainedModel trained);
+
 }  // namespace fmmformer::cli

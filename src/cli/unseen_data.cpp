@@ -70,6 +70,12 @@ void check_files(const UnseenData& data) {
 }  // namespace
 
 UnseenTask task_over(const UnseenData& data, tasks::TaskConfig config) {
+  if (config.name == tasks::TaskName::kWikitext) {
+    throw UsageError(
+        "--data scores files of examples; a text to predict has none: it is read with the "
+        "vocabulary "
+        "of its run, whose splits `fmmformer eval --split` scores");
+  }
   std::string& folder = tasks::data_folder(config);
   check_files(data);
   const train::InterruptGuard interrupt;  // Ctrl-C must not leave the folder behind

@@ -34,23 +34,21 @@ struct VerifyOptions {
 struct Job {
   AttentionCase attention_case;
   std::string shape;
-  bool on_gpu;  // whether there are kernels for one
   std::function<CaseReport(c10::ScalarType, const c10::Device&)> verify;
 };
 
 std::vector<Job> all_jobs() {
   std::vector<Job> jobs;
   for (const AttentionCase& one : attention_cases()) {
-    jobs.push_back({one, shape_text(one), /*on_gpu=*/true,
-                    [&one](c10::ScalarType dtype, const c10::Device& device) {
+    jobs.push_back({one, shape_text(one), [&one](c10::ScalarType dtype, const c10::Device& device) {
                       return verify_case(one, dtype, /*seed=*/1, device);
                     }});
   }
   for (const FastWeightCase& one : fast_weight_cases()) {
-    jobs.push_back({one.attention, shape_text(one), /*on_gpu=*/false,
-                    [&one](c10::ScalarType dtype, const c10::Device&) {
-                      return verify_case(one, dtype, /*seed=*/1);
-                    }});
+    jobs.push_back(
+        {one.attention, shape_text(one), [&one](c10::ScalarType dtype, const c10::Device& device) {
+           return verify_case(one, dtype, /*seed=*/1, device);
+         }});
   }
   return jobs;
 }
@@ -78,8 +76,8 @@ std::vector<Job> chosen_jobs(const VerifyOptions& options) {
     if (one.name.find(options.filter) != std::string::npos) chosen.push_back(job);
   }
   if (chosen.empty()) {
-    throw std::invalid_argument("no case has '" + options.filter +
-                                "' in its name; --list shows all");
+    throw UsageError("no case has '" + options.filter + "' in its name" +
+                     (options.quick ? " and is quick" : "") + "; --list shows all");
   }
   return chosen;
 }
@@ -137,7 +135,6 @@ std::vector<CaseReport> verify_all(const std::vector<Job>& jobs, const c10::Devi
   size_t runs = 0;
   for (const Job& job : jobs) runs += job.attention_case.dtypes.size();
   for (const Job& job : jobs) {
-    if (!device.is_cpu() && !job.on_gpu) continue;
     for (const c10::ScalarType dtype : job.attention_case.dtypes) {
       if (!device.is_cpu() && dtype == c10::kDouble) continue;  // fp64 runs on the CPU alone
       live.show(formatted("[%zu/%zu] %s %s", reports.size() + 1, runs,

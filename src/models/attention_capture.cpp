@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "fmmformer/attention/fast_weight_reference.h"
 #include "fmmformer/attention/fmm_reference.h"
 
 namespace fmmformer {
@@ -21,16 +22,31 @@ namespace {
 
 /// The matrix of one field alone. Attention is linear in v: with the identity for v, the double
 /// reference gives the matrix itself, so there is no second formula that could disagree.
-Tensor matrix_of(const AttentionInputs& head, const FmmOptions& options) {
-  AttentionInputs inputs = head;
-  const int64_t length = head.q.size(1);
-  const Tensor identity = at::eye(length, head.q.options()).view({1, length, 1, length});
+/// `attend`: v [1, N, 1, ..] -> the field's output.
+template <typename Attend>
+Tensor matrix_of(int64_t length, const Attend& attend) {
+  const Tensor identity = at::eye(length, at::kDouble).view({1, length, 1, length});
   std::vector<Tensor> columns;
   for (const Tensor& block : identity.split(kMaxHeadDim, -1)) {
-    inputs.v = block.contiguous();
-    columns.push_back(fmm_attention_reference(inputs, {}, options).flatten(0, 2));
+    columns.push_back(attend(block.contiguous()).flatten(0, 2));
   }
   return at::cat(columns, 1);
+}
+
+Tensor matrix_of(const AttentionInputs& head, const FmmOptions& options) {
+  return matrix_of(head.q.size(1), [&](const Tensor& v) {
+    AttentionInputs inputs = head;
+    inputs.v = v;
+    return fmm_attention_reference(inputs, {}, options);
+  });
+}
+
+Tensor matrix_of(const AttentionInputs& head, const FastWeightField& field) {
+  return matrix_of(head.q.size(1), [&](const Tensor& v) {
+    return fast_weight_attention_reference(
+        {.q = head.q, .k = head.k, .v = v, .beta = field.gate, .token_mask = head.token_mask},
+        field.options);
+  });
 }
 
 /// A weight of one head, [.., Dv] in double on the CPU; ones where there is none.
@@ -53,7 +69,7 @@ AttentionMaps attention_maps(const AttentionRecord& record, int64_t batch_index,
   const FmmOptions& options = record.options;
   const int64_t length = inputs.q.size(1), heads = record.inputs.q.size(2),
                 channels = record.inputs.v.size(3);
-  const auto kernels = static_cast<int64_t>(options.feature_maps.size());
+  const int64_t kernels = std::ssize(options.feature_maps) + (record.fast ? 1 : 0);
 
   AttentionMaps maps;
   maps.near = at::zeros({length, length}, at::kDouble);
@@ -63,6 +79,7 @@ AttentionMaps attention_maps(const AttentionRecord& record, int64_t batch_index,
     maps.near = matrix_of(inputs, near);
   }
   std::vector<Tensor> far;
+  if (record.fast) far.push_back(matrix_of(inputs, {own(record.fast->gate), record.fast->options}));
   for (const FeatureMap map : options.feature_maps) {
     FmmOptions one = options;
     one.window.reset();

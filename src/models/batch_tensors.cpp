@@ -49,4 +49,15 @@ BatchTensors batch_tensors(const Batch& batch, const at::Device& device) {
   return out;
 }
 
+ModelInputs first_tokens(ModelInputs inputs, int64_t length) {
+  const auto shorten = [&](const at::Tensor& tensor) {
+    return tensor.size(1) > length ? tensor.slice(1, 0, length) : tensor;
+  };
+  inputs.tokens = shorten(inputs.tokens);
+  if (inputs.token_mask) inputs.token_mask = shorten(*inputs.token_mask);
+  if (inputs.other_tokens.defined()) inputs.other_tokens = shorten(inputs.other_tokens);
+  if (inputs.other_token_mask) inputs.other_token_mask = shorten(*inputs.other_token_mask);
+  return inputs;
+}
+
 }  // namespace fmmformer

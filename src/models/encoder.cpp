@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "fmmformer/nn/decoding_memory.h"
 #include "fmmformer/nn/positions.h"
 
 namespace fmmformer {
@@ -63,35 +64,42 @@ Encoder::Encoder(const ModelConfig& config)
   }
 }
 
-Tensor Encoder::embed(const Tensor& tokens) const {
-  const int64_t length = tokens.size(1);
+Encoder::Place Encoder::place_of(const Tensor& tokens, const Pass& pass) const {
+  TORCH_CHECK_VALUE(tokens.dim() == 2, "model: tokens are ", tokens.sizes(),
+                    "; wanted [batch, length]");
+  const int64_t count = tokens.size(1), begin = pass.memory ? pass.memory->tokens : 0;
+  TORCH_CHECK_VALUE(begin + count <= config_.max_length || config_.positions == Positions::kNone,
+                    "model: the sequence has ", begin + count, " tokens; max_length is ",
+                    config_.max_length, "; cut the sequence or raise max_length");
+  return {.begin = begin, .count = count, .length = pass.memory ? config_.max_length : count};
+}
+
+Tensor Encoder::embed(const Tensor& tokens, const Place& place) const {
   Tensor x = embedding_->forward(tokens);
   if (config_.scale_embedding) x = x * std::sqrt(static_cast<double>(x.size(2)));
+  const auto rows = [&](const Tensor& table) { return table.narrow(0, place.begin, place.count); };
   switch (config_.positions) {
     case Positions::kNone:
       return x;
     case Positions::kLearned:
-      return x + learned_positions_->weight.narrow(0, 0, length);
+      return x + rows(learned_positions_->weight);
     case Positions::kSinusoidConcatenated:
-      return at::cat({x, sinusoids_.narrow(0, 0, length).expand({x.size(0), -1, -1})}, 2);
+      return at::cat({x, rows(sinusoids_).expand({x.size(0), -1, -1})}, 2);
     case Positions::kSinusoidAdded:
-      return x + sinusoids_.narrow(0, 0, length);
+      return x + rows(sinusoids_);
     case Positions::kSinusoidDescending:
-      return x + sinusoids_.narrow(0, 0, length).flip(0);
+      return x +
+             sinusoids_.narrow(0, place.length - place.begin - place.count, place.count).flip(0);
   }
   TORCH_INTERNAL_ASSERT(false, "a kind of positions without a case");
 }
 
 Tensor Encoder::forward(const Tensor& tokens, const std::optional<Tensor>& token_mask,
                         const Pass& pass) const {
-  TORCH_CHECK_VALUE(tokens.dim() == 2, "model: tokens are ", tokens.sizes(),
-                    "; wanted [batch, length]");
-  TORCH_CHECK_VALUE(tokens.size(1) <= config_.max_length || config_.positions == Positions::kNone,
-                    "model: the sequence has ", tokens.size(1), " tokens; max_length is ",
-                    config_.max_length, "; cut the sequence or raise max_length");
-  Tensor x = dropout(embed(tokens), embedding_site_, pass);
+  Tensor x = dropout(embed(tokens, place_of(tokens, pass)), embedding_site_, pass);
   TwoUses uses = {x, x};
   for (const auto& block : blocks_) uses = block->forward_twice(uses, token_mask, pass);
+  if (pass.memory) pass.memory->tokens += tokens.size(1);
   x = uses.first;
   if (final_norm_) x = final_norm_->forward(x);
   return dropout(x, final_site_, pass);

@@ -3,11 +3,15 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 namespace fmmformer {
 
 using at::Tensor;
 
-LanguageModel::LanguageModel(const ModelConfig& config) {
+LanguageModel::LanguageModel(const ModelConfig& config) : config_(config) {
   encoder_ = register_module("encoder", std::make_shared<Encoder>(config));
   if (config.output == Output::kLinear) {
     linear_ = register_module("output", std::make_shared<Linear>(config.dim, config.vocabulary));
@@ -30,8 +34,37 @@ Tensor LanguageModel::losses(const ModelInputs& inputs, const Tensor& targets, c
                              Tensor* logits) const {
   if (linear_) return Model::losses(inputs, targets, pass, logits);
   const Tensor hidden = encoder_->forward(inputs.tokens, inputs.token_mask, pass);
-  return adaptive_->losses(hidden.flatten(0, 1), targets.flatten(), encoder_->table())
+  return adaptive_
+      ->losses(hidden.flatten(0, 1), targets.flatten(), encoder_->table(),
+               inputs.cluster_capacities)
       .view(targets.sizes());
+}
+
+TokenScores LanguageModel::next_token(const Tensor& tokens, DecodingMemory& memory) const {
+  at::NoGradGuard no_gradients;
+  const Pass pass{.memory = &memory};
+  const Tensor hidden = encoder_->forward(tokens, std::nullopt, pass)[0].slice(0, -1);  // [1, dim]
+  if (linear_) {
+    return {{{.size = config_.vocabulary}}, [this, hidden](size_t) {
+              return at::log_softmax(linear_->forward(hidden)[0].to(at::kFloat), 0);
+            }};
+  }
+  const auto head = adaptive_->head_log_probabilities(hidden, encoder_->table());
+  const Tensor log_mass = head.clusters[0].to(at::kCPU, at::kDouble);
+  std::vector<TokenScores::Part> parts = {{.size = adaptive_->cluster_begin(0)}};
+  double in_clusters = 0;
+  for (int64_t i = 0; i < adaptive_->clusters(); ++i) {
+    const double mass = log_mass[i].item<double>();
+    parts.push_back({adaptive_->cluster_begin(i), adaptive_->cluster_size(i), mass});
+    in_clusters += std::exp(mass);
+  }
+  parts[0].log_mass = std::log(std::max(1 - in_clusters, std::numeric_limits<double>::min()));
+  return {std::move(parts), [this, hidden, head](size_t part) {
+            if (part == 0) return head.words[0];
+            const auto cluster = static_cast<int64_t>(part) - 1;
+            return adaptive_->cluster_log_probabilities(cluster, hidden, encoder_->table())[0] +
+                   head.clusters[0][cluster];
+          }};
 }
 
 }  // namespace fmmformer

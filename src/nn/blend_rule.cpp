@@ -38,7 +38,8 @@ std::span<const EnumName<BlendPreset>> EnumTable<BlendPreset>::entries() {
       {BlendPreset::kRetrieval, "retrieval"},
       {BlendPreset::kImage, "image"},
       {BlendPreset::kPathfinder, "pathfinder"},
-      {BlendPreset::kLanguageModel, "language_model"}};
+      {BlendPreset::kLanguageModel, "language_model"},
+      {BlendPreset::kFastWeights, "fast_weights"}};
   return kEntries;
 }
 
@@ -105,7 +106,16 @@ const PresetRow kPresets[] = {
      .start = KernelStart::kFirst},
     {.name = BlendPreset::kLanguageModel,
      .rule = {.near = kLearned, .near_shape = kPerChannel, .near_initial = 0},
-     .start = KernelStart::kMean}};
+     .start = KernelStart::kMean},
+    {.name = BlendPreset::kFastWeights,
+     .rule = {.near = kLearned,
+              .near_shape = kPerChannel,
+              .near_initial = 0,
+              .far = kLearned,
+              .far_shape = kPerChannel,
+              .far_initial = 1,
+              .kernels = kLearned},
+     .start = KernelStart::kFirst}};
 
 BlendRule preset_rule(BlendPreset name, const BlendFields& fields) {
   for (const PresetRow& row : kPresets) {

@@ -26,7 +26,9 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias) {
 
 Tensor Linear::forward(const Tensor& x) const { return linear(x, {weight, bias}); }
 
-Tensor Linear::product(const Tensor& x) const { return at::mm(x, weight.t()); }
+Tensor Linear::product(const Tensor& x) const {
+  return x.size(0) == 1 ? linear(x, {weight, Tensor()}) : at::mm(x, weight.t());
+}
 
 LayerNorm::LayerNorm(int64_t dim) {
   weight = register_parameter("weight", at::ones({dim}));

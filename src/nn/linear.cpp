@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "attention/cpu/parallel.h"
+#include "nn/cpu/row_product.h"
 #include "nn/cuda/column_sum_cuda.h"
 
 namespace fmmformer {
@@ -20,6 +22,34 @@ Tensor rows_of(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 Tensor torchs_linear(const Tensor& x, const LinearMap& map) {
   return at::linear(x, map.weight, map.bias.defined() ? std::optional(map.bias) : std::nullopt);
+}
+
+/// Whether x is one row that nobody wants a gradient of, on a CPU and in fp32.
+bool is_plain_row(const Tensor& x, const LinearMap& map) {
+  const auto is_plain = [](const Tensor& tensor) {
+    return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
+  };
+  return !at::GradMode::is_enabled() && x.dim() >= 1 && x.numel() == x.size(-1) && is_plain(x) &&
+         is_plain(map.weight) && map.weight.dim() == 2 && map.weight.size(1) == x.numel() &&
+         (!map.bias.defined() || is_plain(map.bias));
+}
+
+Tensor row_linear(const Tensor& x, const LinearMap& map) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = map.weight.size(0);
+  Tensor out = at::empty(sizes, x.options());
+  const int64_t columns = map.weight.size(1), rows = map.weight.size(0);
+  const cpu::RowMatrix matrix{map.weight.const_data_ptr<float>(), columns};
+  const float* bias = map.bias.defined() ? map.bias.const_data_ptr<float>() : nullptr;
+  const float* from = x.const_data_ptr<float>();
+  float* to = out.data_ptr<float>();
+  constexpr int64_t kRowsATask = 64;
+  cpu::parallel_tasks(
+      (rows + kRowsATask - 1) / kRowsATask, kRowsATask * columns, [&](int64_t task, cpu::Arena&) {
+        const int64_t begin = task * kRowsATask;
+        cpu::row_product(matrix, from, bias, begin, std::min(begin + kRowsATask, rows), to);
+      });
+  return out;
 }
 
 /// A bias, and all of one type: torch has the rest (promotion, autocast) in better hands.
@@ -84,6 +114,7 @@ struct LinearMaps : torch::autograd::Function<LinearMaps> {
 }  // namespace
 
 Tensor linear(const Tensor& x, const LinearMap& map) {
+  if (is_plain_row(x, map)) return row_linear(x, map);
   if (!fits(x, map)) return torchs_linear(x, map);
   const variable_list flat = {map.weight, map.bias};
   return LinearMaps::apply(x, at::TensorList(flat))[0];

@@ -12,6 +12,7 @@
 #include "report/groups.h"
 #include "report/lra.h"
 #include "report/scaling.h"
+#include "report/wikitext.h"
 
 namespace fmmformer::report {
 namespace {
@@ -70,7 +71,8 @@ json run_json(const Record& record) {
               {"versions", lines_json(record.versions)},
               {"config", lines_json(record.config)},
               {"blend", blend_json(record.blend)},
-              {"maps", maps_json(record.maps)}};
+              {"maps", maps_json(record.maps)},
+              {"findings", findings_json(record.findings)}};
   run["pictures"] = record.pictures.weights.empty() ? json(nullptr)
                                                     : json{{"step", record.pictures.step},
                                                            {"weights", record.pictures.weights}};
@@ -113,15 +115,17 @@ json results_json(const Group& group) {
 }
 
 /// Models of Long Range Arena go by row and recipe, so that they have one name, and one colour, on
-/// all tasks; what else tells groups apart is said only where there are several.
+/// all tasks, and language models of the paper by their name; what else tells groups apart is said
+/// only where there are several.
 std::string shown_name(const Group& group, const std::vector<Group>& groups) {
   const std::string& name = group.runs.front()->name;
   const auto lra = lra_name(name);
-  if (!lra) return group.name;
+  if (!lra && !wikitext_name(name)) return group.name;
   const auto same = std::ranges::count_if(
       groups, [&](const Group& other) { return other.runs.front()->name == name; });
   const bool detailed = same > 1 && group.name.starts_with(name);
-  return lra->row + "." + lra->recipe + (detailed ? group.name.substr(name.size()) : "");
+  const std::string shown = lra ? lra->row + "." + lra->recipe : name;
+  return shown + (detailed ? group.name.substr(name.size()) : "");
 }
 
 json lra_json(const Record& record) {
@@ -132,6 +136,21 @@ json lra_json(const Record& record) {
           {"row", name->row},
           {"recipe", name->recipe},
           {"paper", paper ? json(*paper / 100) : json(nullptr)}};
+}
+
+json wikitext_json(const Record& record) {
+  const auto name = wikitext_name(record.name);
+  return name ? json{{"corpus", name->corpus}, {"row", name->row}} : json(nullptr);
+}
+
+/// The paper's tables of perplexities.
+json perplexities_json() {
+  json rows = json::array();
+  for (const PaperPerplexity& row : kPaperPerplexities) {
+    rows.push_back(
+        {{"row", row.row}, {"title", row.title}, {"valid", row.valid}, {"test", row.test}});
+  }
+  return rows;
 }
 
 /// What the paper's table has beside its cells.
@@ -155,6 +174,7 @@ json group_json(const Group& group, const std::vector<Group>& groups,
   return {{"name", shown_name(group, groups)},
           {"task", group.task},
           {"lra", lra_json(first)},
+          {"wikitext", wikitext_json(first)},
           {"attention", first.attention},
           {"metric",
            {{"name", first.metric.name},
@@ -248,9 +268,14 @@ json page_data(const std::vector<Record>& records, const PageOptions& options) {
   const std::vector<Group> grouped = group_runs(records);
   json groups = json::array();
   for (const Group& group : grouped) groups.push_back(group_json(group, grouped, records, options));
-  return {{"title", options.title}, {"written", options.written}, {"runs", runs},
-          {"groups", groups},       {"scaling", scaling},         {"gpu", gpu},
-          {"lra", lra_table_json()}};
+  return {{"title", options.title},
+          {"written", options.written},
+          {"runs", runs},
+          {"groups", groups},
+          {"scaling", scaling},
+          {"gpu", gpu},
+          {"lra", lra_table_json()},
+          {"wikitext", perplexities_json()}};
 }
 
 }  // namespace fmmformer::report

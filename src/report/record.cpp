@@ -243,6 +243,7 @@ Record read_members(const JsonNode& root, const fs::path& source) {
     record.blend.push_back(read_layer_blend(layer, static_cast<int64_t>(record.blend.size())));
   }
   record.maps = read_maps(root["maps"]);
+  record.findings = read_findings(root);
   for (const JsonNode& series : root["series"].elements()) {
     record.series.push_back(read_series(series));
   }

@@ -16,13 +16,14 @@
 //    "result": {"best_metric": 0.99, "best_step": 900, "test_metric": 0.98, "steps": 1000,
 //               "seconds": 61.5, "tokens_per_second": 9.1e5, "seconds_per_step": 0.002,
 //               "peak_bytes": 123456789},
-//    "pictures": {"step": 900, "weights": "best" | "last"},       whose blend and maps these are
+//    "pictures": {"step": 900, "weights": "best" | "last" | "chosen"},   whose blend and maps
 //    "blend": [{"layer": 0, "near": [w per head] or [[w per channel] per head],
 //               "far": [the same, per feature map], "feature_maps": ["elu", ...]}, ...],
 //    "maps": {"tokens": ["7", ...],
 //             "heads": [{"layer": 0, "head": 0, "near": [[row] ...] or {"rows": 64, "columns": 64,
 //                        "low": 0, "high": 0.9, "base64": a byte a value}, "far": ..., "blend":
-//                        ...}, ...]}
+//                        ...}, ...]},
+//    "analysis", "samples": see findings.h
 //
 //   scaling:
 //    "series": [{"name": "3 kernels + band 30", "attention": "fmm",
@@ -46,6 +47,7 @@
 #include <vector>
 
 #include "fmmformer/core/named_enum.h"
+#include "report/findings.h"
 #include "report/gpu_record.h"
 #include "report/unknown.h"
 
@@ -162,6 +164,7 @@ struct Record {
   PicturedWeights pictures;
   std::vector<LayerBlend> blend;
   AttentionMaps maps;
+  Findings findings;
 
   // kScaling, kGpu
   std::vector<ScalingSeries> series;

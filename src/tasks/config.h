@@ -13,6 +13,11 @@ namespace fmmformer::tasks {
 
 enum class TaskName { kCopy, kListops, kText, kRetrieval, kImage, kPathfinder, kWikitext };
 
+/// Has a generator of data files of its own: `fmmformer data make`.
+constexpr bool is_generated(TaskName task) {
+  return task == TaskName::kListops || task == TaskName::kPathfinder;
+}
+
 struct CopyConfig {
   int64_t length = 128;
   int64_t symbols = 10;

@@ -4,22 +4,22 @@
 #include <algorithm>
 
 #include "tasks/data/columns.h"
+#include "tasks/listops_tokens.h"
 
 namespace fmmformer::tasks {
 namespace {
 
 constexpr std::array<std::string_view, 10> kLabels = {"0", "1", "2", "3", "4",
                                                       "5", "6", "7", "8", "9"};
-constexpr char kFirstOperator = 11, kClose = 15;
 
 char token_of(std::string_view word) {
-  const auto* found = std::find(kListopsWords.begin() + 1, kListopsWords.end(), word);
-  if (found == kListopsWords.end()) {
+  const auto* found = std::find(kListOpsWords.begin() + 1, kListOpsWords.end(), word);
+  if (found == kListOpsWords.end()) {
     throw DataError("'" + std::string(word.substr(0, 20)) +
                     "' is no word of ListOps; allowed: 0..9, [MIN, [MAX, [MED, [SM, ] and round "
                     "brackets; mend the line, or get the file again");
   }
-  return static_cast<char>(found - kListopsWords.begin());
+  return static_cast<char>(found - kListOpsWords.begin());
 }
 
 void read_listops(const Source& source, CacheWriter& out) {
@@ -41,7 +41,7 @@ constinit const DataSet kListopsData = {.task = TaskName::kListops,
                                         .about = "value of a nested list of operations",
                                         .sources = "LRA's basic_{train,val,test}.tsv",
                                         .labels = kLabels,
-                                        .words = kListopsWords,
+                                        .words = kListOpsWords,
                                         .read = read_listops};
 
 std::string listops_tokens(std::string_view expression) {
@@ -52,7 +52,7 @@ std::string listops_tokens(std::string_view expression) {
        (begin = expression.find_first_not_of(kBetween, begin)) != expression.npos;) {
     const size_t end = std::min(expression.find_first_of(kBetween, begin), expression.size());
     const char token = token_of(expression.substr(begin, end - begin));
-    depth += token == kClose ? -1 : token >= kFirstOperator ? 1 : 0;
+    depth += token == kListOpsClose ? -1 : token >= kListOpsMin ? 1 : 0;
     if (depth < 0) break;
     tokens += token;
     begin = end;

@@ -5,10 +5,6 @@
 
 namespace fmmformer::tasks {
 
-/// The tokens, by their number; 0 is padding. Documents in data files hold these numbers.
-inline constexpr std::array<std::string_view, 16> kListopsWords = {
-    "", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
-
 extern const DataSet kListopsData;
 
 /// ListOps: an expression such as [MAX 2 9 [MIN 4 7 ] 0 ], a token a word, and its value, 0 .. 9.

@@ -2,18 +2,14 @@
 #include "tasks/listops_generator.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <stdexcept>
-#include <string_view>
 
 namespace fmmformer::tasks {
 namespace {
 
 constexpr double kOperatorShare = 0.25;
 constexpr int kMaxTrees = 1'000'000;
-constexpr std::array<std::string_view, 16> kTokenTexts = {
-    "", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]"};
 
 // Half the sum of the two in the middle; digits only, so the fraction is cut off.
 int median(std::span<int> values) {
@@ -129,7 +125,7 @@ std::string listops_text(std::span<const uint8_t> tokens) {
   text.reserve(3 * tokens.size());
   for (const uint8_t token : tokens) {
     if (!text.empty()) text += ' ';
-    text += kTokenTexts.at(token);
+    text += kListOpsWords.at(token);
   }
   return text;
 }

@@ -9,18 +9,9 @@
 
 #include "tasks/dice.h"
 #include "tasks/generate.h"
+#include "tasks/listops_tokens.h"
 
 namespace fmmformer::tasks {
-
-/// ListOps token ids; 0 is padding, the digits 0 .. 9 are 1 .. 10.
-enum ListOpsToken : uint8_t {
-  kListOpsDigit0 = 1,
-  kListOpsMin = 11,
-  kListOpsMax,
-  kListOpsMedian,
-  kListOpsSumModulo,
-  kListOpsClose,
-};
 
 struct ListOpsOptions {
   int min_length = 500;  // tokens, operators and closing brackets included; both limits excluded

@@ -47,6 +47,8 @@ std::string& data_folder(TaskConfig& config) {
       return config.image.data;
     case TaskName::kPathfinder:
       return config.pathfinder.data;
+    case TaskName::kWikitext:
+      return config.wikitext.data;
   }
   throw std::invalid_argument("the task " + std::string(enum_name(config.name)) +
                               " has no data files: it makes its examples while it runs");

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "fmmformer/models/model.h"
 #include "train/step_clock.h"
@@ -35,9 +36,8 @@ class BatchRunner {
 
 struct RunnerOptions {
   at::Device device = at::kCPU;
-  bool cuda_graph = false;       // wanted, where it is possible
-  std::string no_graph_because;  // why the model cannot; empty: it can
-  std::string what = "training";
+  bool cuda_graph = false;            // wanted, where it is possible
+  std::vector<int64_t> cutoffs = {};  // of the model's adaptive softmax, if it has one
   std::function<void(const std::string&)> noticed;  // told why a graph was not to be had, if set
   StepClock* clock = nullptr;                       // told of data and replays, if set
 };
@@ -52,7 +52,7 @@ class WorkStream {
 std::unique_ptr<WorkStream> make_work_stream(const at::Device& device);
 
 /// Each batch by itself: what the CPU does, and a GPU where this build has no CUDA part.
-std::unique_ptr<BatchRunner> make_eager_runner(BatchWork work, const at::Device& device);
+std::unique_ptr<BatchRunner> make_eager_runner(BatchWork work, const RunnerOptions& options);
 
 /// On a GPU: batches travel on a stream of their own while the batch before is computed; a graph
 /// holds the work where one is wanted and possible. In a build without CUDA: make_eager_runner().
@@ -63,7 +63,16 @@ std::unique_ptr<BatchRunner> make_runner(BatchWork work, const RunnerOptions& op
 /// Has torch's own dropout on a GPU follow from the step's seed alone; a CPU has none of it.
 void seed_torch_dropout(const at::Device& device, const StepNumbers& numbers);
 
-/// Why no graph can hold a pass of this model; empty: one can.
-std::string graph_obstacle(const ModelConfig& model);
+/// What RunnerOptions wants of a model.
+std::vector<int64_t> cutoffs_of(const ModelConfig& model);
+
+/// One entry a part: the rows that an adaptive softmax gives to the targets of each cluster,
+/// counted on the host while the device is busy, so that it never waits. On a CPU, and without
+/// cutoffs: empty entries, and sizes are what they are.
+using StepCapacities = std::vector<std::vector<int64_t>>;
+StepCapacities step_capacities(const StepBatches& batches, const RunnerOptions& options);
+
+/// Inputs for batches with these capacities.
+StepInputs with_capacities(StepInputs inputs, const StepCapacities& capacities);
 
 }  // namespace fmmformer::train

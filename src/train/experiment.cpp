@@ -78,10 +78,10 @@ void check_model(const ConfigValue& root, const ModelConfig& model) {
   const AttentionConfig& attention = model.attention;
   const BlendFields fields{.near = attention.bandwidth > 0,
                            .kernels = std::ssize(attention.feature_maps)};
-  if (attention.kind == AttentionKind::kFmm && !fields.near && fields.kernels == 0) {
-    throw ConfigError(where_is(root, "model.attention") +
-                      ": bandwidth is 0 and feature_maps is [], so nothing would be attended to; "
-                      "give at least one of the two");
+  try {
+    attention.check();
+  } catch (const std::invalid_argument& error) {
+    throw ConfigError(where_is(root, "model.attention") + ": " + error.what());
   }
   try {
     if (attention.kind == AttentionKind::kFmm) blend_rule(attention.blend, fields);

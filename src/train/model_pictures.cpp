@@ -17,11 +17,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-int64_t tokens_per_cell(int64_t length) { return (length + kMapCells - 1) / kMapCells; }
+int64_t tokens_per_cell(int64_t length, int64_t cells) { return (length + cells - 1) / cells; }
 
 // The largest of every cell of tokens: a thin diagonal stays one.
-at::Tensor pooled_to_cells(const at::Tensor& matrix) {
-  const int64_t tokens = tokens_per_cell(matrix.size(0));
+at::Tensor pooled_to_cells(const at::Tensor& matrix, int64_t cells_a_side) {
+  const int64_t tokens = tokens_per_cell(matrix.size(0), cells_a_side);
   if (tokens == 1) return matrix;
   return at::max_pool2d(matrix.unsqueeze(0).unsqueeze(0), tokens, tokens, 0, 1, /*ceil_mode=*/true)
       .squeeze(0)
@@ -29,8 +29,9 @@ at::Tensor pooled_to_cells(const at::Tensor& matrix) {
 }
 
 // In 255 steps between the lowest and the highest: enough for the eye, a hundredth of the text.
-Json picture_of(const at::Tensor& matrix) {
-  const at::Tensor cells = pooled_to_cells(matrix.to(at::kCPU, at::kDouble)).contiguous();
+Json picture_of(const at::Tensor& matrix, int64_t cells_a_side) {
+  const at::Tensor cells =
+      pooled_to_cells(matrix.to(at::kCPU, at::kDouble), cells_a_side).contiguous();
   const double low = cells.min().item<double>(), high = cells.max().item<double>();
   std::vector<uint8_t> levels(static_cast<size_t>(cells.numel()));
   const double* values = cells.const_data_ptr<double>();
@@ -45,13 +46,13 @@ Json picture_of(const at::Tensor& matrix) {
           {"base64", base64_encoded(levels)}};
 }
 
-void add_maps_of_layer(const AttentionRecord& record, Json& heads) {
+void add_maps_of_layer(const AttentionRecord& record, int64_t cells, Json& heads) {
   for (int64_t head = 0; head < record.inputs.q.size(2); ++head) {
     const AttentionMaps maps = attention_maps(record, 0, head);
     Json entry = {{"layer", record.layer}, {"head", head}};
-    if (record.options.window) entry["near"] = picture_of(maps.near);
-    if (maps.far.size(0) > 0) entry["far"] = picture_of(maps.far.sum(0));
-    entry["blend"] = picture_of(maps.blended);
+    if (record.options.window) entry["near"] = picture_of(maps.near, cells);
+    if (maps.far.size(0) > 0) entry["far"] = picture_of(maps.far.sum(0), cells);
+    entry["blend"] = picture_of(maps.blended, cells);
     heads.push_back(std::move(entry));
   }
 }
@@ -75,51 +76,56 @@ Json blend_of_layer(const AttentionRecord& record) {
   if (const auto& far = record.weights.far_weight) {
     const at::Tensor plain = far->detach().to(at::kCPU, at::kDouble);
     const int64_t channels = plain.dim() == 0 ? 1 : plain.size(-1);
-    const auto maps = static_cast<int64_t>(record.options.feature_maps.size());
-    entry["far"] = numbers_of(plain.expand({maps, heads, channels}));
     Json names = Json::array();
+    if (record.fast) {
+      names.push_back("fast weights, " + std::string(enum_name(record.fast->options.feature_map)));
+    }
     for (const FeatureMap map : record.options.feature_maps) names.push_back(enum_name(map));
+    entry["far"] = numbers_of(plain.expand({std::ssize(names), heads, channels}));
     entry["feature_maps"] = std::move(names);
   }
   return entry;
 }
 
-ModelInputs cut(ModelInputs inputs) {
-  const auto shorten = [](const at::Tensor& tensor) {
-    return tensor.size(1) > kLongestMap ? tensor.slice(1, 0, kLongestMap) : tensor;
-  };
-  inputs.tokens = shorten(inputs.tokens);
-  if (inputs.token_mask) inputs.token_mask = shorten(*inputs.token_mask);
-  if (inputs.other_tokens.defined()) inputs.other_tokens = shorten(inputs.other_tokens);
-  if (inputs.other_token_mask) inputs.other_token_mask = shorten(*inputs.other_token_mask);
-  return inputs;
-}
-
-}  // namespace
-
-void add_pictures(const Model& model, const tasks::Task& task, const c10::Device& device,
-                  RunRecorder& recorder) {
-  at::NoGradGuard no_gradient;
-  const Batch example = task.batch({.split = tasks::Split::kValid, .size = 1});
-  const ModelInputs inputs = cut(batch_tensors(example, device).inputs);
-  Json heads = Json::array(), blend = Json::array();
-  for (const AttentionRecord& record : capture_attention(model, inputs)) {
-    add_maps_of_layer(record, heads);
-    if (record.weights.near_weight || record.weights.far_weight)
-      blend.push_back(blend_of_layer(record));
-  }
-  Json tokens = Json::array();
-  const int64_t length = inputs.tokens.size(1), per_cell = tokens_per_cell(length);
+// A token for every cell, or the tokens that share one.
+Json cell_texts(const tasks::Task& task, const Batch& example, int64_t length, int64_t cells) {
+  Json texts = Json::array();
+  const int64_t per_cell = tokens_per_cell(length, cells);
   for (int64_t i = 0; i < length; i += per_cell) {
     std::string text;
     for (int64_t j = i; j < std::min(i + per_cell, length); ++j) {
       if (j > i) text += " ";
       text += task.token_text(example.tokens[static_cast<size_t>(j)]);
     }
-    tokens.push_back(std::move(text));
+    texts.push_back(std::move(text));
   }
-  recorder.set("maps", {{"tokens", std::move(tokens)}, {"heads", std::move(heads)}});
-  if (!blend.empty()) recorder.set("blend", std::move(blend));
+  return texts;
+}
+
+}  // namespace
+
+Json pictures_of(const Model& model, const tasks::Task& task, const Batch& example,
+                 const c10::Device& device, const PictureOptions& options) {
+  at::NoGradGuard no_gradient;
+  const ModelInputs inputs = first_tokens(batch_tensors(example, device).inputs, options.longest);
+  Json heads = Json::array(), blend = Json::array();
+  for (const AttentionRecord& record : capture_attention(model, inputs)) {
+    add_maps_of_layer(record, options.cells, heads);
+    if (record.weights.near_weight || record.weights.far_weight)
+      blend.push_back(blend_of_layer(record));
+  }
+  Json pictures = {{"maps",
+                    {{"tokens", cell_texts(task, example, inputs.tokens.size(1), options.cells)},
+                     {"heads", std::move(heads)}}}};
+  if (!blend.empty()) pictures["blend"] = std::move(blend);
+  return pictures;
+}
+
+void add_pictures(const Model& model, const tasks::Task& task, const c10::Device& device,
+                  RunRecorder& recorder) {
+  const Batch example = task.batch({.split = tasks::Split::kValid, .size = 1});
+  Json pictures = pictures_of(model, task, example, device);
+  for (auto& [member, picture] : pictures.items()) recorder.set(member, std::move(picture));
 }
 
 }  // namespace fmmformer::train

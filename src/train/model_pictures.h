@@ -13,8 +13,18 @@ namespace fmmformer::train {
 inline constexpr int64_t kLongestMap = 256;
 inline constexpr int64_t kMapCells = 64;
 
-/// Adds to the record what a report draws of a trained model: attention maps of one example of the
-/// valid split ("maps") and the learned blend weights ("blend").
+struct PictureOptions {
+  int64_t longest = kLongestMap;  // tokens of the example that are looked at
+  int64_t cells = kMapCells;      // a side of a map, at most
+};
+
+/// What a report draws of a trained model: attention maps of every head on one example ("maps") and
+/// the learned blend weights ("blend", which is missing where none are learned).
+nlohmann::ordered_json pictures_of(const Model& model, const tasks::Task& task,
+                                   const Batch& example, const c10::Device& device,
+                                   const PictureOptions& options = {});
+
+/// Adds those of the first example of the valid split to the record.
 void add_pictures(const Model& model, const tasks::Task& task, const c10::Device& device,
                   RunRecorder& recorder);
 

@@ -65,8 +65,7 @@ BatchWork scoring_work(const Model& model) {
 
 Evaluator::Evaluator(const Model& model, const tasks::Task& task, RunnerOptions options)
     : task_(task) {
-  options.what = "evaluation";
-  options.noticed = {};  // a split's last batch is often shorter, and training told of the rest
+  options.noticed = {};  // training has told of it already
   options.clock = nullptr;
   runner_ = make_runner(scoring_work(model), options);
 }

@@ -55,7 +55,7 @@ TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
   stream_ = make_work_stream(device_);
   const RunnerOptions how{.device = device_,
                           .cuda_graph = experiment_.train.cuda_graph,
-                          .no_graph_because = graph_obstacle(experiment_.model),
+                          .cutoffs = cutoffs_of(experiment_.model),
                           .noticed = [this](const std::string& what) { listener_.noticed(what); },
                           .clock = &clock_};
   runner_ = make_runner(training_work({*model_, *optimizer_, clock_}), how);

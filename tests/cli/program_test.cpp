@@ -49,6 +49,9 @@ TEST_F(Program, AMistakeExitsWithTwoAndNamesTheRightWord) {
       {"bench attention --device cuda:99", "leave --device out"},
       {"bench attention --device cuda --variants", "--variants is for the CPU"},
       {"verify --device cuda", "leave --device out"},
+      {"verify --filter no_such_case", "--list shows all"},
+      {"bench fast-weight --device cuda:99", "leave --device out"},
+      {"bench fast-weight --python-peers", "needs --device cuda"},
       {"verify --json /no/such/folder/x.json", "/no/such/folder"},
   };
   for (const auto& [arguments, right] : mistakes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `reproduce lra` and `eval --data`, with models as small as they get.
+// `reproduce` and `eval --data`, with models as small as they get.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/lra_plan.h"
+#include "cli/reproduce_runs.h"
 #include "core/temporary_folder.h"
 #include "train/run_folder.h"
 
@@ -201,10 +202,92 @@ TEST_F(Reproduce, MistakesAreNamedAndEndWithTwo) {
   }
 }
 
+/// The language models on a text of a few hundred words, with models as small as they get.
+class ReproduceWikitext : public Reproduce {
+ protected:
+  ReproduceWikitext() {
+    std::ofstream text(folder_ / "text");
+    for (int i = 0; i < 400; ++i) text << "word" << i * i % 17 << (i % 10 == 9 ? "\n" : " ");
+    text.close();
+    const std::string file = folder_ / "text";
+    outcome_of(run_data, {"fmmformer data",
+                          {"import", "wikitext", "--train", file, "--valid", file, "--test", file,
+                           "--out", folder_ / "data"}});
+  }
+
+  Outcome wikitext(std::vector<std::string> arguments, const std::string& out = "runs") const {
+    arguments.insert(arguments.begin(), "wikitext2");
+    arguments.insert(arguments.end(), {"--out", folder_ / out, "--threads", "1"});
+    return outcome_of(run_reproduce, {"fmmformer reproduce", std::move(arguments)});
+  }
+  Outcome small(std::vector<std::string> arguments) const {
+    for (const std::string& setting : std::vector<std::string>{
+             "task.wikitext.data=" + (folder_ / "data").string(), "task.wikitext.vocabulary=0",
+             "task.wikitext.length=8", "task.wikitext.columns=4", "model.cutoffs=[5]",
+             "model.dim=16", "model.heads=2", "model.ffn_dim=16", "model.layers=1",
+             "train.precision=fp32", "train.batch_size=4", "train.steps=4",
+             "train.evaluate_every=2", "schedule.warmup=1"}) {
+      arguments.insert(arguments.end(), {"--set", setting});
+    }
+    return wikitext(std::move(arguments));
+  }
+};
+
+TEST_F(ReproduceWikitext, ARowOfEachTableTrainsIsKeptAndStandsBesideThePapers) {
+  const Outcome outcome = small(
+      {"--rows", "linear,fmm2_fast_weights_band20", "--seeds", "1,2", "--keep", folder_ / "kept"});
+  EXPECT_EQ(outcome.code, kDone) << outcome.text;
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("4/4  wikitext2/fmm2_fast_weights_band20, seed 2"),
+                                  HasSubstr("The paper's are of WikiText-103"),
+                                  HasSubstr("| linear "), HasSubstr("38.40"), HasSubstr("34.71")));
+  const auto record = record_of(folder_ / "runs/fmm2_fast_weights_band20/seed-1");
+  EXPECT_EQ(record.at("status"), "finished");
+  EXPECT_GT(record.at("result").at("test_metric").get<double>(), 1) << "a perplexity";
+  EXPECT_TRUE(fs::exists(folder_ / "runs/report.html"));
+  EXPECT_TRUE(fs::exists(folder_ / "kept/linear/model.safetensors"));
+  const Outcome again = small({"--rows", "linear", "--seeds", "1,2"});
+  EXPECT_THAT(again.text, AllOf(Not(HasSubstr("1/2")), HasSubstr("| linear ")));
+  const Outcome table = wikitext({"--table"}, "kept");
+  EXPECT_EQ(table.code, kDone) << table.text;
+  EXPECT_THAT(table.text, HasSubstr("| fmm2_fast_weights_band20 "));
+}
+
+TEST_F(ReproduceWikitext, OfTwoSeedsTheLowerPerplexityIsKept) {
+  small({"--rows", "linear", "--seeds", "1,2"});
+  const auto set_metric = [&](int seed, double metric) {
+    const fs::path run = folder_ / "runs/linear" / seed_folder(seed);
+    auto record = record_of(run);
+    record["result"]["best_metric"] = metric;
+    std::ofstream(run / "record.json") << record;
+  };
+  set_metric(1, 70), set_metric(2, 60);
+  small({"--rows", "linear", "--seeds", "1,2", "--keep", folder_ / "kept"});
+  EXPECT_EQ(record_of(folder_ / "kept/linear").at("seed"), 2);
+  EXPECT_EQ(record_of(folder_ / "kept/linear/seed-1").at("seed"), 1);
+}
+
+TEST_F(ReproduceWikitext, MistakesAreNamedAndEndWithTwo) {
+  const std::pair<std::vector<std::string>, const char*> mistakes[] = {
+      {{"--rows", "lineer"}, "did you mean linear?"},
+      {{"--table"}, "has no runs of these rows"},
+      {{"--rows", "linear"}, "data import wikitext-2 data/downloads/wikitext-2"},
+  };
+  for (const auto& [arguments, said] : mistakes) {
+    const Outcome outcome = wikitext(arguments);
+    EXPECT_THAT(outcome.text, HasSubstr(said));
+    EXPECT_EQ(outcome.code, kWrongUse) << outcome.text;
+  }
+}
+
 /// A model of every task, untrained but for two steps; scored on files by hand.
 class EvalOfFiles : public Reproduce {
  protected:
-  static fs::path temporary() { return fs::temp_directory_path(); }
+  EvalOfFiles() {
+    fs::create_directory(scratch_);
+    setenv("TMPDIR", scratch_.c_str(), 1);
+  }
+  ~EvalOfFiles() override { unsetenv("TMPDIR"); }
+
   std::string write(const std::string& name, const std::string& bytes) const {
     std::ofstream(folder_ / name, std::ios::binary) << bytes;
     return folder_ / name;
@@ -215,14 +298,8 @@ class EvalOfFiles : public Reproduce {
     arguments.insert(arguments.end(), {"--threads", "1"});
     return eval(std::move(arguments));
   }
-  static int64_t scratch_folders() {
-    int64_t count = 0;
-    for (const auto& entry : fs::directory_iterator(temporary())) {
-      count += fs::is_directory(entry) && fs::is_empty(entry) &&
-               entry.path().filename().string().starts_with("fmmformer-");
-    }
-    return count;
-  }
+
+  const fs::path scratch_ = folder_ / "scratch";
 };
 
 TEST_F(EvalOfFiles, EverySourceFormatIsScoredAsItIs) {
@@ -262,7 +339,6 @@ TEST_F(EvalOfFiles, MistakesNameTheFileAndLeaveNothingBehind) {
   const std::string wrong = write("w.tsv", "Source\tTarget\n[SM 5 6 ]\t77\n");
   const std::string cut = write("x.fmmdata", "garbage");
   score("image", {"--data", good});
-  const int64_t before = scratch_folders();
   const std::pair<std::vector<std::string>, const char*> mistakes[] = {
       {{"--data", wrong}, "w.tsv:2"},
       {{"--data", folder_ / "none.tsv"}, "no such file"},
@@ -277,7 +353,7 @@ TEST_F(EvalOfFiles, MistakesNameTheFileAndLeaveNothingBehind) {
     EXPECT_THAT(outcome.text, HasSubstr(said));
     EXPECT_EQ(outcome.code, kWrongUse) << outcome.text;
   }
-  EXPECT_EQ(scratch_folders(), before);
+  EXPECT_TRUE(fs::is_empty(scratch_));
 }
 
 }  // namespace

@@ -29,7 +29,9 @@ TEST(AttentionCapture, MapsTimesValuesAreTheLayersOutput) {
   const AttentionConfig linear = copy_attention(0, {FeatureMap::kElu});
   Tensor mask = torch::ones({2, 33}, torch::kBool);
   mask.slice(1, 25).select(0, 1).fill_(false);
-  for (const auto& attention : {fmm, lra, softmax, linear}) {
+  AttentionConfig fast = fast_weight_attention_config(6, {FeatureMap::kElu, FeatureMap::kElu});
+  fast.blend.near_initial = 0.7, fast.blend.kernel_initial = {0.8, 0.3};
+  for (const auto& attention : {fmm, lra, softmax, linear, fast}) {
     const auto model = make_model(small(attention), 4);
     const auto records =
         capture_attention(*model, {.tokens = torch::randint(11, {2, 33}), .token_mask = mask});

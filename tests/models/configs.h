@@ -65,6 +65,20 @@ inline ModelConfig lra_model(const LraTask& task, AttentionConfig attention) {
           .attention = std::move(attention)};
 }
 
+/// Of the paper's second table of language models.
+inline AttentionConfig fast_weight_attention_config(int64_t bandwidth,
+                                                    std::vector<FeatureMap> maps) {
+  return {.causal = true,
+          .bandwidth = bandwidth,
+          .feature_maps = std::move(maps),
+          .fast_weights = true,
+          .unit_features = true,
+          .eps = 1e-5,
+          .far_scale = 0.25,
+          .projections = Projections::kFused,
+          .blend = {.rule = BlendPreset::kFastWeights}};
+}
+
 inline ModelConfig wikitext_model(AttentionConfig attention) {
   attention.causal = true;
   attention.bias = false;

@@ -24,6 +24,10 @@ AttentionConfig rank3_band() {
   return copy_attention(10, {FeatureMap::kElu, FeatureMap::kEluFlip, FeatureMap::kTanh1});
 }
 
+AttentionConfig fast_weights_band() {
+  return fast_weight_attention_config(10, {FeatureMap::kElu, FeatureMap::kElu});
+}
+
 // Post-norm blocks with ReLU, from their formulas.
 Tensor plain_blocks(const Parameters& p, Tensor x) {
   for (const std::string block : {"encoder.block_0.", "encoder.block_1."}) {
@@ -88,8 +92,18 @@ TEST(LanguageModel, LossesAreMinusTheLogProbabilityOfTheTargets) {
   }
 }
 
+TEST(LanguageModel, RowsGivenToClustersDoNotChangeItsLosses) {
+  const auto model = make_model(small_wikitext(rank3_band()), 3);
+  const Tensor tokens = torch::randint(50, {3, 33}), targets = torch::randint(50, {3, 33});
+  const Tensor losses = model->losses({.tokens = tokens}, targets, {});
+  EXPECT_LT(largest_difference(
+                model->losses({.tokens = tokens, .cluster_capacities = {99, 80, 64}}, targets, {}),
+                losses),
+            1e-5);
+}
+
 TEST(LanguageModel, NothingIsSeenOfTheFuture) {
-  for (const auto& attention : {softmax(), rank3_band()}) {
+  for (const auto& attention : {softmax(), rank3_band(), fast_weights_band()}) {
     const auto model = make_model(small_copy(attention), 3);
     const Tensor tokens = torch::randint(11, {2, 33});
     Tensor changed = tokens.clone();
@@ -102,7 +116,8 @@ TEST(LanguageModel, NothingIsSeenOfTheFuture) {
 }
 
 TEST(LanguageModel, AllItsParametersGetGradients) {
-  for (const auto& config : {small_copy(rank3_band()), small_wikitext(rank3_band())}) {
+  for (const auto& config : {small_copy(rank3_band()), small_wikitext(rank3_band()),
+                             small_wikitext(fast_weights_band())}) {
     const auto model = make_model(config, 3);
     {
       at::NoGradGuard no_gradients;

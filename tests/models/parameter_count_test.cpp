@@ -63,5 +63,15 @@ TEST(ParameterCount, LanguageModel) {
   EXPECT_EQ(count(wikitext_model(fmm)), 44'018'394);
 }
 
+TEST(ParameterCount, LanguageModelWithFastWeights) {
+  const auto counted = [](int64_t bandwidth, std::vector<FeatureMap> maps) {
+    return count(wikitext_model(fast_weight_attention_config(bandwidth, std::move(maps))));
+  };
+  EXPECT_EQ(counted(0, {kElu}), 44'018'394 + 16'384);
+  EXPECT_EQ(counted(0, {kElu, kElu}), 44'018'394 + 16'416);
+  EXPECT_EQ(counted(20, {kElu}), 44'018'394 + 20'480);
+  EXPECT_EQ(counted(20, {kElu, kElu}), 44'018'394 + 20'512);
+}
+
 }  // namespace
 }  // namespace fmmformer

@@ -36,6 +36,49 @@ TEST(LinearCrossEntropy, EqualsItsFormulaAndGradient) {
   }
 }
 
+// In half precision on a GPU, whose kernels are others than the CPU's: against the formula in
+// double over the same rounded numbers.
+TEST(LinearCrossEntropy, IsAsExactAsItsTypeOnAGpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  struct Shape {
+    int64_t tokens, classes, dim;
+  };
+  // Odd numbers of classes, several chunks, fewer rows than a thread block has.
+  for (const auto [tokens, classes, dim] :
+       {Shape{4000, 20'003, 128}, {300, 67'735, 128}, {700, 160'000, 64}, {1, 1, 8}, {65, 9, 16}}) {
+    const auto made = [&](at::IntArrayRef sizes, double scale) {
+      return (torch::randn(sizes) * scale).to(torch::kCUDA, torch::kBFloat16).requires_grad_();
+    };
+    const Tensor hidden = made({tokens, dim}, 1), weight = made({classes, dim}, 0.2),
+                 bias = made({classes}, 1), grad = torch::randn({tokens}, torch::kCUDA),
+                 targets =
+                     torch::randint(classes, {tokens}, torch::dtype(torch::kLong)).to(torch::kCUDA);
+    const Tensor loss = linear_cross_entropy(hidden, weight, bias, targets);
+    const auto gradients = torch::autograd::grad({loss}, {hidden, weight, bias}, {grad});
+    const auto exact_of = [](const Tensor& x) {
+      return x.detach().to(torch::kDouble).requires_grad_();
+    };
+    const Tensor h = exact_of(hidden), w = exact_of(weight), b = exact_of(bias);
+    const Tensor plain = -torch::log_softmax(torch::matmul(h, w.t()) + b, 1)
+                              .gather(1, targets.unsqueeze(1))
+                              .squeeze(1);
+    const auto exact = torch::autograd::grad({plain}, {h, w, b}, {grad.to(torch::kDouble)});
+    const auto error = [](const Tensor& ours, const Tensor& truth) {
+      return ((ours.to(torch::kDouble) - truth).norm() / truth.norm().clamp_min(1e-9))
+          .item<double>();
+    };
+    EXPECT_LT(error(loss, plain), 4e-3) << classes;
+    // A single class has no gradient but rounding.
+    for (size_t i = 0; i < exact.size() && classes > 1; ++i) {
+      EXPECT_LT(error(gradients[i], exact[i]), 1e-2) << classes << " " << i;
+    }
+    EXPECT_TRUE(torch::equal(linear_cross_entropy(hidden, weight, bias, targets), loss));
+    const auto again = torch::autograd::grad({linear_cross_entropy(hidden, weight, bias, targets)},
+                                             {hidden, weight, bias}, {grad});
+    for (size_t i = 0; i < again.size(); ++i) EXPECT_TRUE(torch::equal(again[i], gradients[i]));
+  }
+}
+
 struct Adaptive : ::testing::Test {
   Adaptive() {
     fill(softmax);
@@ -83,6 +126,21 @@ TEST_F(Adaptive, TheLastEntryOfTheHeadIsTheFirstCluster) {
   EXPECT_LT(largest_difference(softmax.log_probabilities(hidden, table).select(1, 13),
                                first.select(1, 12) + tail.select(1, 3)),
             1e-5);
+}
+
+TEST_F(Adaptive, ItsTwoStepsAddUpToEveryWord) {
+  at::NoGradGuard no_gradients;
+  const Tensor all = softmax.log_probabilities(hidden, table);
+  const auto head = softmax.head_log_probabilities(hidden, table);
+  EXPECT_LT(largest_difference(head.words, all.slice(1, 0, 10)), 1e-6);
+  for (int64_t i = 0; i < softmax.clusters(); ++i) {
+    const Tensor words = all.narrow(1, softmax.cluster_begin(i), softmax.cluster_size(i));
+    // A cluster's own entry is the probability of all its words together.
+    EXPECT_LT(largest_difference(head.clusters.select(1, i), words.logsumexp(1)), 1e-5);
+    EXPECT_LT(largest_difference(softmax.cluster_log_probabilities(i, hidden, table),
+                                 words - words.logsumexp(1, true)),
+              1e-5);
+  }
 }
 
 TEST_F(Adaptive, ClustersWithoutATargetAreFine) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fmmformer/attention/fast_weight_reference.h"
+#include "fmmformer/nn/decoding_memory.h"
 #include "nn/helpers.h"
 
 namespace fmmformer {
@@ -132,6 +134,123 @@ TEST(AttentionLayer, ALookerGetsWhatTheOperatorGotAndGave) {
   EXPECT_LT(largest_difference(
                 fmm_attention_reference(record.inputs, record.weights, record.options), record.out),
             1e-5);
+}
+
+AttentionConfig fast_weights(int64_t bandwidth, std::vector<FeatureMap> maps) {
+  return {.causal = true,
+          .bandwidth = bandwidth,
+          .feature_maps = std::move(maps),
+          .fast_weights = true,
+          .unit_features = true,
+          .eps = 1e-5,
+          .far_scale = 0.25,
+          .blend = {.rule = BlendPreset::kFastWeights}};
+}
+
+// The authors' rows with fast weights: alone, with a linear field, with a band, with both.
+const AttentionConfig kFastWeightRows[] = {
+    fast_weights(0, {FeatureMap::kElu}), fast_weights(0, {FeatureMap::kElu, FeatureMap::kElu}),
+    fast_weights(4, {FeatureMap::kElu}), fast_weights(4, {FeatureMap::kElu, FeatureMap::kEluFlip})};
+
+void move_parameters(torch::nn::Module& module) {
+  at::NoGradGuard no_gradients;
+  for (const auto& p : module.named_parameters()) {
+    if (p.key().find("blend") != std::string::npos) p.value().add_(torch::rand_like(p.value()));
+  }
+}
+
+TEST(AttentionLayer, FastWeightsAreTheFirstFarFieldOfTheBlend) {
+  for (const AttentionConfig& config : kFastWeightRows) {
+    AttentionLayer layer(config, kShape, 0);
+    fill(layer), move_parameters(layer);
+    const Parameters p{layer};
+    const auto one = [&](const char* name) {
+      return p(name).defined() ? p(name) : torch::ones({1, 1});
+    };
+    const Tensor x = torch::randn({2, 17, 24});
+    const AttentionInputs inputs{.q = heads_of(plain_linear(p, "query", x)),
+                                 .k = heads_of(plain_linear(p, "key", x)),
+                                 .v = heads_of(plain_linear(p, "value", x))};
+    const Tensor beta = torch::sigmoid(torch::matmul(x, p("gate.weight").t()));
+    Tensor far =
+        one("blend.kernel_0") *
+        fast_weight_attention_reference({.q = inputs.q, .k = inputs.k, .v = inputs.v, .beta = beta},
+                                        {.feature_map = FeatureMap::kElu, .far_scale = 0.25});
+    if (config.feature_maps.size() > 1) {
+      far = far + one("blend.kernel_1") *
+                      fmm_attention_reference(inputs, {},
+                                              {.causal = true,
+                                               .feature_maps = {config.feature_maps[1]},
+                                               .unit_features = true,
+                                               .eps = 1e-5,
+                                               .far_scale = 0.25});
+    }
+    Tensor out = one("blend.far") * far;
+    if (config.bandwidth > 0) {
+      out = out + one("blend.near") *
+                      fmm_attention_reference(inputs, {}, {.window = Window{3, 0}, .causal = true});
+    }
+    EXPECT_LT(largest_difference(layer.forward(x, std::nullopt, {}),
+                                 plain_linear(p, "output", out.flatten(2).to(torch::kFloat))),
+              1e-5);
+  }
+}
+
+TEST(AttentionLayer, GradientsReachTheGateAndEveryBlendWeight) {
+  for (const AttentionConfig& config : kFastWeightRows) {
+    AttentionLayer layer(config, kShape, 0);
+    fill(layer), move_parameters(layer);
+    layer.forward(torch::randn({2, 17, 24}), std::nullopt, {}).square().sum().backward();
+    for (const auto& p : layer.named_parameters()) {
+      ASSERT_TRUE(p.value().grad().defined()) << p.key();
+      EXPECT_GT(p.value().grad().abs().sum().item<double>(), 0) << p.key();
+    }
+  }
+}
+
+TEST(AttentionLayer, FastWeightsInHalfPrecisionKeepTheTypeAndTheWeightsInFp32) {
+  AttentionLayer layer(kFastWeightRows[3], kShape, 0);
+  fill(layer), move_parameters(layer);
+  const Tensor x = torch::randn({2, 17, 24});
+  const Tensor exact = layer.forward(x, std::nullopt, {});
+  layer.to(torch::kBFloat16);
+  const Tensor out = layer.forward(x.to(torch::kBFloat16), std::nullopt, {});
+  EXPECT_EQ(out.scalar_type(), torch::kBFloat16);
+  EXPECT_LT(largest_difference(out, exact), 0.03 * exact.abs().max().item<double>());
+}
+
+TEST(AttentionLayer, DecodingAgreesWithTheWholeSequence) {
+  std::vector<AttentionConfig> configs(std::begin(kFastWeightRows), std::end(kFastWeightRows));
+  configs.push_back({.causal = true, .bandwidth = 4});
+  configs.push_back({.kind = AttentionKind::kSoftmax, .causal = true});
+  for (const AttentionConfig& config : configs) {
+    AttentionLayer layer(config, kShape, 0);
+    fill(layer), move_parameters(layer);
+    const Tensor x = torch::randn({2, 17, 24}), whole = layer.forward(x, std::nullopt, {});
+    DecodingMemory memory{.longest = 17};
+    const Pass going_on{.memory = &memory};
+    const Tensor begin = layer.forward(x.slice(1, 0, 9), std::nullopt, going_on);
+    EXPECT_LT(largest_difference(begin, whole.slice(1, 0, 9)), 1e-5);
+    for (int64_t t = 9; t < 17; ++t) {
+      const Tensor token = layer.forward(x.slice(1, t, t + 1), std::nullopt, going_on);
+      EXPECT_LT(largest_difference(token, whole.slice(1, t, t + 1)), 1e-5) << t;
+    }
+    EXPECT_THROW(layer.forward(x.slice(1, 0, 2), std::nullopt, going_on), c10::ValueError);
+  }
+}
+
+TEST(AttentionLayer, WithoutCausalityNoTextGoesOn) {
+  DecodingMemory memory{.longest = 17};
+  EXPECT_THROW(AttentionLayer({}, kShape, 0)
+                   .forward(torch::randn({2, 17, 24}), std::nullopt, {.memory = &memory}),
+               c10::ValueError);
+}
+
+TEST(AttentionLayer, FastWeightsWithoutAMapOrWithoutCausalityAreErrors) {
+  AttentionConfig config = fast_weights(4, {});
+  EXPECT_THROW(AttentionLayer(config, kShape, 0), c10::ValueError);
+  config.feature_maps = {FeatureMap::kElu}, config.causal = false;
+  EXPECT_THROW(AttentionLayer(config, kShape, 0), c10::ValueError);
 }
 
 TEST(AttentionLayer, NoFieldAtAllIsAnError) {

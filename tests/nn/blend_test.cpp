@@ -96,7 +96,11 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"pathfinder2", BlendPreset::kPathfinder, {true, 2}, 0.5, {0.5, 0}, 2},
         Row{"language_model1", BlendPreset::kLanguageModel, {true, 1}, 0, {1}, kAll},
         Row{"language_model2", BlendPreset::kLanguageModel, {true, 2}, 0, {0.5, 0.5}, kAll},
-        Row{"language_model_band", BlendPreset::kLanguageModel, {true, 0}, 1, {}, 0}),
+        Row{"language_model_band", BlendPreset::kLanguageModel, {true, 0}, 1, {}, 0},
+        Row{"fast_weights1", BlendPreset::kFastWeights, {true, 1}, 0, {1}, 2 * kAll},
+        Row{"fast_weights2", BlendPreset::kFastWeights, {true, 2}, 0, {1, 0}, 2 * kAll + 2},
+        Row{"fast_weights_and_linear", BlendPreset::kFastWeights, {false, 2}, 1, {1, 0}, 2},
+        Row{"fast_weights_alone", BlendPreset::kFastWeights, {false, 1}, 1, {1}, 0}),
     [](const auto& info) { return info.param.name; });
 
 void set(Blend& blend, const std::string& name, double value) {

@@ -127,6 +127,33 @@ TEST(ColumnSum, OnAGpuViewsAndEmptyTensorsAreTaken) {
   EXPECT_TRUE(torch::equal(none, torch::zeros_like(none)));
 }
 
+TEST(Linear, ASingleRowWithoutGradientsIsTheSameProduct) {
+  at::NoGradGuard no_gradients;
+  for (const int64_t in : {1, 3, 15, 16, 17, 64, 100, 2048}) {
+    for (const int64_t out : {1, 4, 63, 65, 4099}) {
+      const Tensor x = random({1, 1, in}, torch::kCPU, torch::kFloat),
+                   weight = random({out, in}, torch::kCPU, torch::kFloat),
+                   bias = random({out}, torch::kCPU, torch::kFloat);
+      const Tensor exact = torch::matmul(x.to(torch::kDouble), weight.to(torch::kDouble).t());
+      const Tensor plain = linear(x, {weight, Tensor()}), with_bias = linear(x, {weight, bias});
+      EXPECT_EQ(plain.sizes(), (std::vector<int64_t>{1, 1, out}));
+      EXPECT_LE(loss_of(plain, exact), allowed_for(torch::kFloat)) << in << " -> " << out;
+      EXPECT_LE(loss_of(with_bias, exact + bias), allowed_for(torch::kFloat))
+          << in << " -> " << out;
+    }
+  }
+}
+
+TEST(Linear, ASingleRowOfAnotherLayoutOrTypeIsAProductToo) {
+  at::NoGradGuard no_gradients;
+  const Tensor x = random({2, 40}, torch::kCPU, torch::kFloat).t().contiguous().t().slice(0, 0, 1),
+               weight = random({40, 24}, torch::kCPU, torch::kFloat).t();
+  const Tensor exact = torch::matmul(x.to(torch::kDouble), weight.to(torch::kDouble).t());
+  EXPECT_LE(loss_of(linear(x, {weight, Tensor()}), exact), allowed_for(torch::kFloat));
+  const Tensor in_double = linear(x.to(torch::kDouble), {weight.to(torch::kDouble), Tensor()});
+  EXPECT_LE(loss_of(in_double, exact), 1e-14);
+}
+
 TEST(ColumnSum, OnAGpuDropoutSumsWhatItsBackwardMakes) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
   const Tensor seed = dropout_seed(7, 0, torch::kCUDA);

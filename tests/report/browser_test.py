@@ -155,6 +155,33 @@ def check_lra(browser, make_page, folder):
     expect(not (wide := browser.evaluate(OVERFLOWING)), f"lra: reaches beyond the window: {wide[:5]}")
 
 
+def check_language_model(browser, make_page, folder, pictures):
+    """A language model has perplexities beside the paper's, samples, ranks and bands."""
+    page = os.path.join(folder, "language_model.html")
+    subprocess.run([make_page, "--render", page, os.path.join(folder, "language_model", "record.json")], check=True)
+    for view in ("light", "phone-dark"):
+        browser.open(page, *VIEWS[view])
+        check_errors(browser, "language model")
+        colours = browser.evaluate(COLOURS)
+        expect(min(colours) > 1, f"language model, {view}: a canvas is blank: {colours}")
+        expect(not (wide := browser.evaluate(OVERFLOWING)), f"language model: reaches beyond the window: {wide[:5]}")
+        if pictures:
+            browser.screenshot(os.path.join(pictures, f"language_model-{view}.png"))
+    for section, texts in {"wikitext": ("WikiText-2", "92.25", "33.15", "34.29"), "rank": ("without band 5", "251"),
+                           "bands": ("80.0%", "50.0%"), "curves": ("Perplexity",),
+                           "samples": ("The game was <unk> in 1999", "temperature 0.8, top_k 40", "<b>bold</b>")}.items():
+        shown = browser.evaluate(f"document.getElementById('{section}').innerText")
+        for wanted in texts:
+            expect(wanted in shown, f"language model: {section} lacks '{wanted}': {shown}")
+    best = browser.evaluate("document.querySelector('.card .value').textContent")
+    expect("%" not in best, f"a perplexity is no share: {best}")
+    expect(browser.evaluate("document.body.dataset.charts") == "5", "2 curves, 2 of ranks, 1 of bands wanted")
+    browser.evaluate("[...document.querySelectorAll('#bands button')].find((b) => b.textContent === 'mass').click()")
+    chart = "Chart.getChart(document.querySelector('#bands canvas'))"
+    expect(browser.evaluate(f"{chart}.data.datasets[0].data[1].y") == 0.5, "mass does not switch the chart")
+    check_errors(browser, "language model")
+
+
 def check_hostile(browser, make_page, folder):
     """Names that are markup are shown; records with nothing in them draw nothing and break nothing."""
     record = {"format": "fmmformer-record", "version": 1, "kind": "training"}
@@ -194,6 +221,7 @@ def main():
         check_texts(browser, page)
         check_hostile(browser, make_page, folder)
         check_lra(browser, make_page, folder)
+        check_language_model(browser, make_page, folder, pictures)
     print(f"{len(failures)} failures" if failures else "the page is fine in every view")
     return 1 if failures else 0
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // For browser_test.py:
-//   make_sample_report FOLDER                    writes synthetic runs and FOLDER/report.html
+//   make_sample_report FOLDER                    writes synthetic runs and FOLDER/report.html, and
+//                                                FOLDER/language_model/record.json beside them
 //   make_sample_report --render PAGE RECORD...   renders records
 #include <cstdio>
 #include <exception>
@@ -17,6 +18,7 @@ int main(int count, char** values) {
     if (arguments.size() == 1) {
       const std::filesystem::path folder = arguments[0];
       fmmformer::report::write_synthetic_runs(folder / "runs");
+      fmmformer::report::write_language_model(folder / "language_model");
       fmmformer::report::write_report({folder / "runs"}, folder / "report.html",
                                       {.title = "Copy task, three kinds of attention"});
     } else if (arguments.size() > 2 && arguments[0] == "--render") {

@@ -167,6 +167,54 @@ json synthetic_training(const std::string& attention, int seed) {
   return record;
 }
 
+json synthetic_language_model() {
+  json record = synthetic_training("softmax", 1);
+  record["name"] = "wikitext2/softmax";
+  record["group"] = "wikitext2/softmax #12";
+  record["task"] = "wikitext 256";
+  record["metric"] = {{"name", "perplexity"}, {"higher_is_better", false}, {"is_share", false}};
+  for (auto& [split, curve] : record["curves"].items()) {
+    for (json& point : curve) {
+      point["loss"] = 4 + point["loss"].get<double>();
+      point["metric"] = std::exp(point["loss"].get<double>());
+    }
+  }
+  record["result"]["test_metric"] = 92.25;
+  json bands = json::array();
+  for (const int bandwidth : {0, 5, 10, 20}) {
+    json ranks = json::array(), values = json::array();
+    for (int rank = 150 - 3 * bandwidth; rank < 240 - bandwidth; rank += 10)
+      ranks.push_back({rank, 111});
+    for (int i = 0; i < 256; ++i) values.push_back(std::exp(-0.01 * (10 + bandwidth) * i));
+    bands.push_back({{"bandwidth", bandwidth},
+                     {"bound", 256 - bandwidth},
+                     {"absolute", ranks},
+                     {"relative", ranks},
+                     {"singular_values", values}});
+  }
+  const json shares = {{"mass", {0.1, 0.5, 1.0}}, {"energy", {0.3, 0.8, 1.0}}};
+  record["analysis"] = {
+      {"rank",
+       {{"step", 900}, {"matrices", 1000}, {"tokens", 256}, {"causal", true}, {"bands", bands}}},
+      {"bands",
+       {{"step", 900},
+        {"matrices", 64},
+        {"widths", {1, 10, 256}},
+        {"layers", {shares, shares}},
+        {"all", shares}}}};
+  record["samples"] = {{{"prompt", "The game"},
+                        {"text", " was <unk> in 1999 .\n = History = "},
+                        {"seed", 1},
+                        {"step", 900},
+                        {"sampling", {{"temperature", 0.8}, {"top_k", 40}, {"top_p", 1.0}}}},
+                       {{"prompt", "<b>bold</b>"},
+                        {"text", " the the"},
+                        {"seed", 1},
+                        {"step", 900},
+                        {"sampling", {{"temperature", 0}, {"top_k", 0}, {"top_p", 1.0}}}}};
+  return record;
+}
+
 json synthetic_scaling() {
   struct Method {
     std::string name, attention;
@@ -247,6 +295,10 @@ void write_synthetic_runs(const fs::path& folder) {
   }
   write_json(folder / "scaling" / "record.json", synthetic_scaling());
   write_json(folder / "gpu" / "record.json", synthetic_gpu());
+}
+
+void write_language_model(const fs::path& folder) {
+  write_json(folder / "record.json", synthetic_language_model());
 }
 
 }  // namespace fmmformer::report

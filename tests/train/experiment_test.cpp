@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "fmmformer/models/model.h"
 #include "train/small_experiment.h"
 
 namespace fmmformer::train {
@@ -65,6 +66,12 @@ TEST(Experiment, AModelThatAttendsToNothingIsRefusedBeforeARunBegins) {
       HasSubstr("model.attention: bandwidth is 0 and feature_maps is []"));
 }
 
+TEST(Experiment, FastWeightsThatCannotBeAreRefusedBeforeARunBegins) {
+  EXPECT_THAT(error_of(kSmallConfig,
+                       {"model.attention.fast_weights=true", "model.attention.feature_maps=[]"}),
+              HasSubstr("model.attention: fast_weights is true and feature_maps is []"));
+}
+
 TEST(Experiment, PartsThatDoNotFitAreNamedOnceAndByTheOverrideThatBrokeThem) {
   EXPECT_THAT(error_of(kSmallConfig, {"model.heads=3"}),
               testing::StartsWith("--set model.heads=3: model: dim is "));
@@ -86,16 +93,31 @@ TEST(Experiment, DifferencesAreInWhatIsComputed) {
   EXPECT_EQ(found[1].key, "train.seed");
 }
 
-// The rows of the paper's first table of language models.
-const char* const kLanguageModels[] = {"softmax",    "linear",      "band5",      "band20",
-                                       "fmm1_band5", "fmm1_band20", "fmm2_band20"};
+// The rows of the paper's two tables of language models, and their parameters beyond those of the
+// first, over all sixteen layers: gates, and the blend.
+struct LanguageModelRow {
+  const char* name;
+  int64_t more_parameters;
+};
+constexpr LanguageModelRow kLanguageModels[] = {{"softmax", 0},
+                                                {"linear", 0},
+                                                {"band5", 0},
+                                                {"band20", 0},
+                                                {"fmm1_band5", 2'048},
+                                                {"fmm1_band20", 2'048},
+                                                {"fmm2_band20", 2'048},
+                                                {"fast_weights", 16'384},
+                                                {"fast_weights_linear", 16'416},
+                                                {"fmm1_fast_weights_band20", 20'480},
+                                                {"fmm2_fast_weights_band20", 20'512}};
 
 ExperimentConfig preset(const std::string& name) {
   return load_experiment(std::string(FMMFORMER_CONFIGS) + "/" + name + ".toml");
 }
 
 TEST(Experiment, ThePapersLanguageModelsLoadWithoutTheirData) {
-  for (const std::string row : kLanguageModels) {
+  for (const auto& [name, more_parameters] : kLanguageModels) {
+    const std::string row = name;
     const ExperimentConfig experiment = preset("wikitext103/" + row);
     EXPECT_EQ(experiment.name, "wikitext103/" + row);
     EXPECT_EQ(experiment.model.vocabulary, 267'735);
@@ -108,6 +130,17 @@ TEST(Experiment, ThePapersLanguageModelsLoadWithoutTheirData) {
     EXPECT_DOUBLE_EQ(rate(1000), 1.25e-4);
     EXPECT_LT(rate(499'999), 1e-9);
   }
+}
+
+TEST(Experiment, TheLanguageModelsHaveThePublishedNumberOfParameters) {
+  const auto count = [](ModelConfig model) { return make_model(model, 1)->parameter_count(); };
+  for (const auto& [row, more_parameters] : kLanguageModels) {
+    // Words have 128 + 1 parameters each, the head's one and three clusters as many.
+    EXPECT_EQ(count(preset("wikitext2/" + std::string(row)).model),
+              44'018'394 - (267'735 - 33'278) * 129 - 2 * 129 + more_parameters)
+        << row;
+  }
+  EXPECT_EQ(count(preset("wikitext103/fmm2_fast_weights_band20").model), 44'018'394 + 20'512);
 }
 
 TEST(Experiment, WithoutBothFieldsALanguageModelHasNothingToBlend) {
@@ -124,7 +157,8 @@ TEST(Experiment, WithoutBothFieldsALanguageModelHasNothingToBlend) {
 }
 
 TEST(Experiment, TheModelsOfTheSmallTextAreThoseOfTheLargeOne) {
-  for (const std::string row : kLanguageModels) {
+  for (const auto& [name, more_parameters] : kLanguageModels) {
+    const std::string row = name;
     const ExperimentConfig small = preset("wikitext2/" + row);
     EXPECT_EQ(small.model.vocabulary, 33'278);
     EXPECT_LT(small.model.cutoffs.back(), small.model.vocabulary);

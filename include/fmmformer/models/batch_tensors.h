@@ -21,4 +21,7 @@ struct BatchTensors {
 /// Throws c10::ValueError when an array does not fit size and length.
 BatchTensors batch_tensors(const Batch& batch, const at::Device& device);
 
+/// Inputs cut to their first `length` tokens, where they have more.
+ModelInputs first_tokens(ModelInputs inputs, int64_t length);
+
 }  // namespace fmmformer

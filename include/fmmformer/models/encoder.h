@@ -21,6 +21,11 @@ class Encoder : public torch::nn::Module {
 
   /// tokens int64 [B, N], N <= max_length; token_mask bool [B, N], none: all are real
   /// -> [B, N, dim]. What comes out at masked places means nothing.
+  ///
+  /// With a memory in the pass the tokens go on with its text, and token t of that text has the
+  /// position code that token t of a sequence of max_length has (positions that count down begin
+  /// with max_length - 1), however many tokens there are: what comes out is what that whole
+  /// sequence would give here.
   at::Tensor forward(const at::Tensor& tokens, const std::optional<at::Tensor>& token_mask,
                      const Pass& pass) const;
 
@@ -28,7 +33,12 @@ class Encoder : public torch::nn::Module {
   const at::Tensor& table() const { return embedding_->weight; }
 
  private:
-  at::Tensor embed(const at::Tensor& tokens) const;
+  /// Where tokens stand: numbers begin .. begin + count - 1 of a sequence of `length`.
+  struct Place {
+    int64_t begin = 0, count = 0, length = 0;
+  };
+  Place place_of(const at::Tensor& tokens, const Pass& pass) const;
+  at::Tensor embed(const at::Tensor& tokens, const Place& place) const;
 
   ModelConfig config_;
   DropoutSite embedding_site_, final_site_;

@@ -5,7 +5,9 @@
 
 #include "fmmformer/models/encoder.h"
 #include "fmmformer/models/model.h"
+#include "fmmformer/models/token_scores.h"
 #include "fmmformer/nn/adaptive_softmax.h"
+#include "fmmformer/nn/decoding_memory.h"
 
 namespace fmmformer {
 
@@ -18,7 +20,15 @@ class LanguageModel : public Model {
   at::Tensor losses(const ModelInputs& inputs, const at::Tensor& targets, const Pass& pass,
                     at::Tensor* logits = nullptr) const override;
 
+  /// Goes on with the text that `memory` holds by tokens [1, N] (N is 1 unless it is empty), and
+  /// returns what may come after the last of them. What is returned must not outlive the model.
+  /// Without gradients. models/decoding_session.h does this for a text of any length.
+  TokenScores next_token(const at::Tensor& tokens, DecodingMemory& memory) const;
+
+  const ModelConfig& config() const { return config_; }
+
  private:
+  ModelConfig config_;
   std::shared_ptr<Encoder> encoder_;
   std::shared_ptr<Linear> linear_;             // Output::kLinear
   std::shared_ptr<AdaptiveSoftmax> adaptive_;  // Output::kAdaptiveSoftmax

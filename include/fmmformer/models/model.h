@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "fmmformer/models/model_config.h"
 #include "fmmformer/nn/pass.h"
@@ -19,6 +20,8 @@ struct ModelInputs {
   std::optional<at::Tensor> token_mask;  // bool [B, N], true = a real token; none: all are
   at::Tensor other_tokens;               // of a pair: the second text
   std::optional<at::Tensor> other_token_mask;
+  // Host numbers, for an adaptive softmax: rows that each cluster's targets get (its losses()).
+  std::vector<int64_t> cluster_capacities = {};
 };
 
 /// Any of the models. A model is a function of its parameters, inputs and pass: it has no mode, no

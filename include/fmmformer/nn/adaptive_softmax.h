@@ -24,22 +24,33 @@ class AdaptiveSoftmax : public torch::nn::Module {
 
   /// -log p of every token's target: hidden [T, dim], targets int64 [T], table [vocabulary, dim]
   /// -> [T]. Never holds [T, vocabulary].
-  at::Tensor losses(const at::Tensor& hidden, const at::Tensor& targets,
-                    const at::Tensor& table) const;
+  /// The host waits for the device to learn how many targets each cluster has, unless it is told
+  /// how many rows to give to each (nn/cluster_capacity.h): then shapes do not depend on the data
+  /// and a graph can hold it. The result is the same; a cluster with more targets than rows gives
+  /// NaN for those.
+  at::Tensor losses(const at::Tensor& hidden, const at::Tensor& targets, const at::Tensor& table,
+                    at::IntArrayRef capacities = {}) const;
 
-  /// log p of every word: [T, vocabulary]. For few tokens: generation, tests.
+  /// log p of every word: [T, vocabulary], in fp32 (fp64 for fp64). For few tokens.
   at::Tensor log_probabilities(const at::Tensor& hidden, const at::Tensor& table) const;
+
+  /// The two steps of it, for whoever can do without some clusters.
+  struct HeadScores {
+    at::Tensor words;     // [T, first cutoff]  log p of the head's words
+    at::Tensor clusters;  // [T, clusters]      log p of each cluster as a whole, by rising cutoff
+  };
+  HeadScores head_log_probabilities(const at::Tensor& hidden, const at::Tensor& table) const;
+  /// log p of cluster i's words among themselves: [T, its size].
+  at::Tensor cluster_log_probabilities(int64_t i, const at::Tensor& hidden,
+                                       const at::Tensor& table) const;
+
+  int64_t clusters() const { return static_cast<int64_t>(cutoffs_.size()); }
+  int64_t cluster_begin(int64_t i) const { return cutoffs_[static_cast<size_t>(i)]; }
+  int64_t cluster_size(int64_t i) const;
 
   at::Tensor bias;  // [vocabulary]
 
  private:
-  struct Head {
-    at::Tensor weight, bias;
-  };
-  Head head(const at::Tensor& table) const;
-  int64_t clusters() const { return static_cast<int64_t>(cutoffs_.size()); }
-  int64_t cluster_begin(int64_t i) const { return cutoffs_[static_cast<size_t>(i)]; }
-  int64_t cluster_size(int64_t i) const;
   int64_t head_entry(int64_t i) const { return cutoffs_[0] + clusters() - 1 - i; }
 
   int64_t vocabulary_;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "fmmformer/attention/fast_weight_attention.h"
 #include "fmmformer/nn/blend.h"
 #include "fmmformer/nn/config.h"
 #include "fmmformer/nn/layers.h"
@@ -22,6 +23,11 @@ struct AttentionShape {
 
 /// Self-attention: projections, the operator (or softmax) and the output projection.
 /// x [B, N, dim] -> [B, N, dim]; token_mask bool [B, N], true = a real token.
+///
+/// With fast weights the first far field is fast_weight_attention's, gated by a projection of its
+/// own without bias, beta = sigmoid(gate(x)) [B, N, H]; near field and the other far fields are
+/// fmm_attention's, and the blend's first kernel weight multiplies the former:
+///   out = near S + far (kernel_1 F + sum_{l > 1} kernel_l L_l)
 ///
 /// Softmax is torch's own, without dropout everywhere and with it in half precision on a GPU, where
 /// torch's generator draws the masks: whoever trains seeds that each step. With dropout elsewhere
@@ -44,12 +50,19 @@ class AttentionLayer : public torch::nn::Module {
   AttentionInputs project(const at::Tensor& x) const;
   at::Tensor attend(const AttentionInputs& inputs, const BlendWeights& weights,
                     const FmmOptions& options, const Pass& pass) const;
+  at::Tensor attend_with_fast_weights(const FastWeightInputs& fast, const AttentionInputs& inputs,
+                                      const BlendWeights& weights, const FmmOptions& options,
+                                      const Pass& pass) const;
+  /// The same for tokens that go on with a text; softmax keeps its keys as a window does.
+  at::Tensor go_on(const AttentionInputs& inputs, const std::optional<FastWeightField>& fast,
+                   const BlendWeights& weights, DecodingMemory& memory) const;
 
   AttentionConfig config_;
   AttentionShape shape_;
   int64_t layer_;
   std::shared_ptr<Linear> query_, key_, value_;  // Projections::kSeparate
   std::shared_ptr<Linear> fused_;                // Projections::kFused
+  std::shared_ptr<Linear> gate_;                 // dim -> heads, of fast weights
   std::shared_ptr<Linear> output_;
   std::shared_ptr<Blend> blend_;  // none for softmax
 };

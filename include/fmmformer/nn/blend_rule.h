@@ -43,6 +43,8 @@ enum class BlendPreset {
   kImage,          // S + b (L_1 + c_2 L_2), b = 0 per channel, c_2 = 0
   kPathfinder,     // a S + (1 - a) (L_1 + c_2 L_2), a = 0.5, c_2 = 0
   kLanguageModel,  // a S + mean_l L_l, a = 0 per channel
+  kFastWeights,    // a S + b (c_1 L_1 + c_2 L_2), a = 0, b = 1 per channel, c = (1, 0); L_1 is the
+                   // fast-weight field
 };
 
 template <>

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fmmformer/attention/fast_weight_options.h"
 #include "fmmformer/attention/options.h"
 #include "fmmformer/core/fields.h"
 #include "fmmformer/nn/blend_rule.h"
@@ -65,6 +66,8 @@ struct AttentionConfig {
   bool causal = false;
   int64_t bandwidth = 5;
   std::vector<FeatureMap> feature_maps = {FeatureMap::kElu};
+  bool fast_weights = false;
+  FastWeightNormaliser fast_weight_normaliser = FastWeightNormaliser::kOutput;
   bool unit_features = false;
   Normaliser normaliser = Normaliser::kRowSum;
   double eps = 1e-6;
@@ -81,6 +84,11 @@ struct AttentionConfig {
     visit("bandwidth", self.bandwidth, Range{.low = 0},
           "near field: keeps |i - j| < bandwidth; 0: no near field");
     visit("feature_maps", self.feature_maps, "far fields, one for each; []: no far field");
+    visit("fast_weights", self.fast_weights,
+          "the first of feature_maps is of a far field that corrects itself (the delta rule), with "
+          "a learned gate; needs causal");
+    visit("fast_weight_normaliser", self.fast_weight_normaliser,
+          "what of the fast-weight field is divided by sums of keys");
     visit("unit_features", self.unit_features, "divide a token's features by their sum");
     visit("normaliser", self.normaliser, "what a far field is divided by");
     visit("eps", self.eps, Range{.low = 0}, "added to row sums");
@@ -92,9 +100,17 @@ struct AttentionConfig {
     visit("blend", self.blend, "how near and far field are added");
   }
 
-  /// The options of the operator; for kSoftmax those of a band as wide as `length`, which is the
-  /// same thing. Without dropout.
+  bool has_fast_weights() const { return kind == AttentionKind::kFmm && fast_weights; }
+
+  /// The options of fmm_attention; for kSoftmax those of a band as wide as `length`, which is the
+  /// same thing. Without dropout, and without the fast-weight field: that one is another
+  /// operator's.
   FmmOptions options(int64_t length) const;
+  /// The options of fast_weight_attention, where has_fast_weights().
+  FastWeightOptions fast_weight_options() const;
+
+  /// Throws std::invalid_argument, in words for a config, when the fields contradict each other.
+  void check() const;
 };
 
 }  // namespace fmmformer

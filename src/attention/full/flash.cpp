@@ -121,13 +121,6 @@ struct PackedFlash : torch::autograd::Function<PackedFlash> {
 
 }  // namespace
 
-bool flash_applies(const Tensor& q, const Tensor& v) {
-  constexpr int64_t kChannelStep = 8, kMostChannels = 256;  // what the kernels take
-  const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
-  return q.is_cuda() && half && q.size(-1) == v.size(-1) && q.size(-1) % kChannelStep == 0 &&
-         q.size(-1) <= kMostChannels && q.numel() > 0;
-}
-
 Tensor flash_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                        const std::optional<Tensor>& token_mask, const FlashOptions& options) {
   if (token_mask) return PackedFlash::apply(q, k, v, *token_mask, options);

@@ -16,14 +16,10 @@ struct FlashOptions {
   double dropout = 0.0;  // torch's own generator of the device
 };
 
-/// q, k, v are [B, N, H, D]. True for CUDA tensors in half precision with one D, a multiple of 8 up
-/// to 256.
-bool flash_applies(const at::Tensor& q, const at::Tensor& v);
-
-/// out is [B, N, H, D]. token_mask is bool [B, N], true = a real token; none: all are. What dead
-/// tokens hold is never read as a number; their output and their gradients are zeros. Cost: the
-/// sum over the batch of (real tokens)^2; memory N. Nothing waits for the device, whatever the
-/// mask.
+/// For tensors of which full_attention_is_fused. q, k, v, out are [B, N, H, D]. token_mask is bool
+/// [B, N], true = a real token; none: all are. What dead tokens hold is never read as a number;
+/// their output and their gradients are zeros. Cost: the sum over the batch of (real tokens)^2;
+/// memory N. Nothing waits for the device, whatever the mask.
 at::Tensor flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const std::optional<at::Tensor>& token_mask,
                            const FlashOptions& options);

@@ -24,11 +24,19 @@ at::Tensor visible_keys(const at::Tensor& live, bool causal) {
 
 }  // namespace
 
+bool full_attention_is_fused(const AttentionInputs& inputs) {
+  constexpr int64_t kChannelStep = 8, kMostChannels = 256;  // what the kernels take
+  const at::Tensor& q = inputs.q;
+  const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
+  return q.is_cuda() && half && q.size(-1) == inputs.v.size(-1) && q.size(-1) % kChannelStep == 0 &&
+         q.size(-1) <= kMostChannels && q.numel() > 0;
+}
+
 at::Tensor full_attention(const AttentionInputs& inputs, const FullAttentionOptions& options) {
   checked_problem("full_attention", inputs, {}, {.near_scale = options.scale});
   TORCH_CHECK_VALUE(options.dropout >= 0 && options.dropout < 1, "full_attention: dropout is ",
                     options.dropout, "; allowed is 0 <= p < 1");
-  if (flash_applies(inputs.q, inputs.v)) {
+  if (full_attention_is_fused(inputs)) {
     const double default_scale = 1.0 / std::sqrt(static_cast<double>(inputs.q.size(-1)));
     return flash_attention(inputs.q, inputs.k, inputs.v, inputs.token_mask,
                            {.scale = options.scale.value_or(default_scale),

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "nn/cuda/column_sum_cuda.h"
+#include "nn/cuda/cross_entropy_cuda.h"
 #include "nn/cuda/dropout_cuda.h"
 #include "nn/cuda/embedding_cuda.h"
 #include "nn/cuda/layer_norm_cuda.h"
@@ -40,6 +41,20 @@ NormGradients layer_norm_backward(const NormSaved&, const Tensor&, const Tensor&
 
 bool has_embedding_gradient(const Tensor&, int64_t) { return false; }
 Tensor embedding_gradient(const Tensor&, const Tensor&, int64_t) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+
+bool has_cross_entropy(const Tensor&, const Tensor&, const Tensor&) { return false; }
+void cross_entropy_losses(const Logits&, const Tensor&, const Tensor&) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+int64_t cross_entropy_parts(int64_t) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+void cross_entropy_gradients_(const Logits&, const Tensor&, const Tensor&, const Tensor&) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+Tensor summed_parts(const Tensor&, at::ScalarType) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 

@@ -98,5 +98,6 @@ function origin(runs, detail = "") {
 function pictured(run) {
   if (!run.pictures) return "";
   const { step, weights } = run.pictures;
-  return `, ${weights === "best" ? "its best weights on the validation set" : "its last weights"}, step ${whole(step)}`;
+  const whose = { best: "its best weights on the validation set", last: "its last weights" }[weights] ?? "its weights";
+  return `, ${whose}, step ${whole(step)}`;
 }

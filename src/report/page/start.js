@@ -5,7 +5,8 @@
   report.groups.forEach((group) => slotOf(group.name, group.attention));
   report.scaling.forEach((scaling) => scaling.series.forEach((series) => slotOf(series.name, series.attention)));
   applyTheme();
-  [drawHeadline, drawLra, drawCurves, drawTable, drawMaps, drawBlend, drawGpu, drawScaling, drawConfigs].forEach((draw) => {
+  [drawHeadline, drawLra, drawWikitext, drawCurves, drawTable, drawSamples, drawMaps, drawBlend, drawRank, drawBands, drawGpu,
+    drawScaling, drawConfigs].forEach((draw) => {
     // One broken part must not take the others with it.
     try {
       draw(report);

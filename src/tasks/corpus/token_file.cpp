@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
 
 #include "fmmformer/core/atomic_file.h"
 #include "fmmformer/core/crc32c.h"
@@ -52,12 +51,6 @@ void unpack(const std::byte* from, std::span<int64_t> out) {
   }
 }
 
-std::filesystem::path existing(std::filesystem::path path) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) return path;
-  throw DataError("there is no '" + path.string() + "'; " + how_to_import(path.parent_path()));
-}
-
 }  // namespace
 
 std::filesystem::path token_file_path(const std::filesystem::path& folder, Split split) {
@@ -95,8 +88,8 @@ void write_token_file(const std::filesystem::path& folder, Split split,
 }
 
 TokenFile::TokenFile(const std::filesystem::path& folder, Split split, const Vocabulary& vocabulary)
-    : path_(existing(token_file_path(folder, split))),
-      file_(path_),
+    : path_(token_file_path(folder, split)),
+      file_(path_, how_to_import(folder)),
       vocabulary_(vocabulary.size()) {
   check_header(split, vocabulary);
   tokens_ = static_cast<int64_t>(header_of<Header>(file_).tokens);
@@ -155,14 +148,6 @@ void TokenFile::read(int64_t begin, std::span<int64_t> out) const {
   if (std::ranges::any_of(out, [&](int64_t token) { return token >= vocabulary_; })) damaged();
 }
 
-void TokenFile::check() const {
-  Header header = header_of<Header>(file_);
-  const uint32_t wanted = std::exchange(header.checksum, 0);
-  const uint32_t came = crc32c(file_.bytes().subspan(sizeof(Header)), crc32c(header_bytes(header)));
-  if (came != wanted) {
-    throw DataError("'" + path_.string() +
-                    "' is damaged: its checksum does not fit its contents; import it again");
-  }
-}
+void TokenFile::check() const { check_sum<Header>(path_, file_); }
 
 }  // namespace fmmformer::tasks

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstring>
 #include <fstream>
-#include <utility>
 
 #include "fmmformer/core/atomic_file.h"
 #include "fmmformer/core/crc32c.h"
@@ -56,18 +55,12 @@ std::span<const T> take(std::span<const std::byte>& rest, uint64_t count) {
 
 std::string how_to_make(TaskName task) {
   const std::string name(enum_name(task));
-  const bool generated = task == TaskName::kListops || task == TaskName::kPathfinder;
-  return (generated ? "generate it with `fmmformer data make " + name + " --count N`, " : "") +
+  return (is_generated(task) ? "generate it with `fmmformer data make " + name + " --count N`, "
+                             : "") +
          "make it with `fmmformer data import " + name +
          " SOURCE` (`fmmformer data list` says what SOURCE can be), or name the folder that holds "
          "it in task." +
          name + ".data";
-}
-
-std::filesystem::path existing(std::filesystem::path path, TaskName task) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) return path;
-  throw DataError("there is no '" + path.string() + "'; " + how_to_make(task));
 }
 
 }  // namespace
@@ -156,7 +149,7 @@ void CacheWriter::write(const std::filesystem::path& folder, TaskName task, Spli
 }
 
 DataCache::DataCache(const std::filesystem::path& folder, TaskName task, Split split)
-    : path_(existing(cache_path(folder, split), task)), file_(path_) {
+    : path_(cache_path(folder, split)), file_(path_, how_to_make(task)) {
   check_header(task, split);
   place_arrays();
 }
@@ -210,14 +203,6 @@ std::string_view DataCache::document(uint32_t index) const {
   return {bytes_.data() + begin, static_cast<size_t>(end - begin)};
 }
 
-void DataCache::check() const {
-  Header header = header_of<Header>(file_);
-  const uint32_t wanted = std::exchange(header.checksum, 0);
-  const uint32_t came = crc32c(file_.bytes().subspan(sizeof(Header)), crc32c(header_bytes(header)));
-  if (came != wanted) {
-    throw DataError("'" + path_.string() +
-                    "' is damaged: its checksum does not fit its contents; import it again");
-  }
-}
+void DataCache::check() const { check_sum<Header>(path_, file_); }
 
 }  // namespace fmmformer::tasks

@@ -9,16 +9,17 @@
 #include <cerrno>
 #include <system_error>
 
-#include "tasks/data/data_error.h"
-
 namespace fmmformer::tasks {
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
+MappedFile::MappedFile(const std::filesystem::path& path, const std::string& how_to_make) {
   const auto fail = [&] {
     throw DataError("cannot read '" + path.string() +
                     "': " + std::generic_category().message(errno));
   };
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0 && errno == ENOENT) {
+    throw DataError("there is no '" + path.string() + "'; " + how_to_make);
+  }
   if (descriptor < 0) fail();
   struct stat status {};
   void* mapped = MAP_FAILED;

@@ -6,6 +6,11 @@
 #include <cstring>
 #include <filesystem>
 #include <span>
+#include <string>
+#include <utility>
+
+#include "fmmformer/core/crc32c.h"
+#include "tasks/data/data_error.h"
 
 static_assert(std::endian::native == std::endian::little, "numbers are mapped as they are");
 
@@ -15,8 +20,9 @@ namespace fmmformer::tasks {
 /// runs on a machine share. Any number of threads may read them.
 class MappedFile {
  public:
-  /// Throws DataError when the file cannot be read or is empty.
-  explicit MappedFile(const std::filesystem::path& path);
+  /// Throws DataError when the file cannot be read or is empty; where there is none, `how_to_make`
+  /// ends the message.
+  MappedFile(const std::filesystem::path& path, const std::string& how_to_make);
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
@@ -37,6 +43,17 @@ Header header_of(const MappedFile& file) {
 template <typename Header>
 std::span<const std::byte> header_bytes(const Header& header) {
   return std::as_bytes(std::span(&header, 1));
+}
+
+/// Throws DataError unless the checksum in the header is that of header (with 0 in its place) and
+/// all that follows.
+template <typename Header>
+void check_sum(const std::filesystem::path& path, const MappedFile& file) {
+  Header header = header_of<Header>(file);
+  const uint32_t wanted = std::exchange(header.checksum, 0);
+  if (crc32c(file.bytes().subspan(sizeof(Header)), crc32c(header_bytes(header))) == wanted) return;
+  throw DataError("'" + path.string() +
+                  "' is damaged: its checksum does not fit its contents; import it again");
 }
 
 }  // namespace fmmformer::tasks

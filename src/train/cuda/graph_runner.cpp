@@ -9,6 +9,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <map>
 #include <optional>
 
 #include "train/batch_runner.h"
@@ -23,6 +24,11 @@ using c10::cuda::CUDAStream;
 // Libraries choose their algorithms and allocate workspace in the first; the second has gradients
 // and moments as all others do.
 constexpr int kRunsBeforeCapture = 3;
+// Of those with the same capacities: loads what products of these sizes need.
+constexpr int kRunsOfCapacities = 1;
+// A graph of a thousand launches takes megabytes. The capacities of a text that is the same sort of
+// text throughout make a handful.
+constexpr size_t kMostGraphs = 32;
 
 at::Device with_index(const at::Device& device) {
   return device.has_index() ? device : at::Device(at::kCUDA, c10::cuda::current_device());
@@ -53,9 +59,14 @@ class OwnStream : public WorkStream {
 
 /// Captured work, and where it leaves its result.
 struct CapturedWork {
-  at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
   at::cuda::CUDAGraph graph;
   Tensor result;
+};
+
+/// The work on batches whose clusters have these capacities.
+struct Variant {
+  int64_t runs = 0;
+  std::unique_ptr<CapturedWork> captured;
 };
 
 class GraphRunner : public BatchRunner {
@@ -64,10 +75,8 @@ class GraphRunner : public BatchRunner {
       : work_(std::move(work)),
         options_(options),
         device_(with_index(options.device)),
-        others_(make_eager_runner(work_, device_)),
-        wants_graph_(options.cuda_graph && options.no_graph_because.empty()) {
-    if (options.cuda_graph && !wants_graph_) fall_back(options.no_graph_because);
-  }
+        others_(make_eager_runner(work_, options)),
+        wants_graph_(options.cuda_graph) {}
 
   /// What is still under way reads the feed and the graph's memory.
   ~GraphRunner() override {
@@ -84,15 +93,18 @@ class GraphRunner : public BatchRunner {
     if (layout != feed_->layout()) return run_other(layout, batches, numbers);
     feed_->send(batches, numbers);
     seed_torch_dropout(device_, numbers);
-    if (wants_graph_ && !captured_ && runs_ >= kRunsBeforeCapture) capture();
-    ++runs_;
-    if (!captured_) return work_.run(feed_->inputs());
+    const StepCapacities capacities = step_capacities(batches, options_);
+    Variant& variant = variants_[capacities];
+    const StepInputs inputs = with_capacities(feed_->inputs(), capacities);
+    if (is_due(variant)) capture(inputs, variant);
+    ++runs_, ++variant.runs;
+    if (!variant.captured) return work_.run(inputs);
     begin(StepPart::kReplay);
-    captured_->graph.replay();
-    return captured_->result.clone();  // the next replay writes there again
+    variant.captured->graph.replay();
+    return variant.captured->result.clone();  // the next replay writes there again
   }
 
-  std::string how() const override { return captured_ ? "cuda graph" : "eager"; }
+  std::string how() const override { return graphs_ > 0 ? "cuda graph" : "eager"; }
 
  private:
   void begin(StepPart part) const {
@@ -105,7 +117,7 @@ class GraphRunner : public BatchRunner {
 
   void fall_back(const std::string& reason) {
     wants_graph_ = false;
-    notice(options_.what + " runs without a CUDA graph: " + reason);
+    notice("training runs without a CUDA graph: " + reason);
   }
 
   /// A batch of another shape than the first had.
@@ -119,21 +131,29 @@ class GraphRunner : public BatchRunner {
     return others_->run(batches, numbers);
   }
 
+  bool is_due(const Variant& variant) const {
+    return wants_graph_ && !variant.captured && graphs_ < kMostGraphs &&
+           runs_ >= kRunsBeforeCapture && variant.runs >= kRunsOfCapacities;
+  }
+
   void release() const {
     if (work_.release) work_.release();
   }
 
   /// Records the work; nothing runs. On failure the reason is told and the graph forgotten.
-  void capture() {
+  /// Graphs share their memory: one of them runs at a time, and what it leaves but for its result
+  /// nobody reads after it.
+  void capture(const StepInputs& inputs, Variant& variant) {
     release();
     c10::cuda::CUDACachingAllocator::emptyCache();  // the graph gets memory of its own
     auto captured = std::make_unique<CapturedWork>();
     try {
       // Thread-local: other threads may go on allocating pinned memory and the like.
-      captured->graph.capture_begin(captured->pool, cudaStreamCaptureModeThreadLocal);
-      captured->result = work_.run(feed_->inputs());
+      captured->graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+      captured->result = work_.run(inputs);
       captured->graph.capture_end();
-      captured_ = std::move(captured);
+      variant.captured = std::move(captured);
+      ++graphs_;
     } catch (const std::exception& error) {
       abandon(std::move(captured));
       const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
@@ -150,7 +170,7 @@ class GraphRunner : public BatchRunner {
     } catch (const c10::Error&) {  // says that it failed, which is known
     }
     try {
-      c10::cuda::CUDACachingAllocator::endAllocateToPool(device_.index(), captured->pool);
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(device_.index(), pool_);
     } catch (const c10::Error&) {  // capture_end() got that far
     }
     cudaGetLastError();
@@ -163,7 +183,9 @@ class GraphRunner : public BatchRunner {
   at::Device device_;
   std::unique_ptr<BatchRunner> others_;
   std::optional<cuda::PinnedFeed> feed_;
-  std::unique_ptr<CapturedWork> captured_;
+  at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
+  std::map<StepCapacities, Variant> variants_;
+  size_t graphs_ = 0;
   bool wants_graph_;
   bool told_of_shapes_ = false;
   int64_t runs_ = 0;

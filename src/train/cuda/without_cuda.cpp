@@ -20,9 +20,9 @@ std::unique_ptr<WorkStream> make_work_stream(const at::Device&) {
 
 std::unique_ptr<BatchRunner> make_cuda_runner(BatchWork work, const RunnerOptions& options) {
   if (options.cuda_graph && options.noticed) {
-    options.noticed(options.what + " runs without a CUDA graph: this build has no CUDA part");
+    options.noticed("training runs without a CUDA graph: this build has no CUDA part");
   }
-  return make_eager_runner(std::move(work), options.device);
+  return make_eager_runner(std::move(work), options);
 }
 
 }  // namespace fmmformer::train

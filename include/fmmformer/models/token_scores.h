@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace fmmformer {
+
+/// log p of every token that may come next, in parts that are computed when they are asked for. Of
+/// an adaptive softmax the parts are its head and its clusters, and a cluster's probability as a
+/// whole is known before that of any of its words: whoever looks for likely words can often leave
+/// large clusters alone, and be exact. Any other output is a single part.
+class TokenScores {
+ public:
+  struct Part {
+    int64_t begin = 0;  // its tokens are begin .. begin + size - 1; parts follow each other
+    int64_t size = 0;
+    double log_mass = 0;  // log of the sum of its p; no token of the part has a larger log p
+  };
+  using Compute = std::function<at::Tensor(size_t part)>;  // its log p, [size], any device and type
+
+  /// `compute` is called at most once a part, while this object lives.
+  TokenScores(std::vector<Part> parts, Compute compute);
+
+  std::span<const Part> parts() const { return parts_; }
+  int64_t tokens() const { return parts_.back().begin + parts_.back().size; }
+  bool is_computed(size_t part) const { return computed_[part].has_value(); }
+  /// log p of a part's tokens.
+  std::span<const float> log_p(size_t part) const;
+  /// The same of all: [tokens] in fp32, on the CPU.
+  at::Tensor all() const;
+
+ private:
+  std::vector<Part> parts_;
+  Compute compute_;
+  mutable std::vector<std::optional<at::Tensor>> computed_;
+};
+
+}  // namespace fmmformer

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fast_weight/cuda/walks-inl.cuh"
+
+namespace fmmformer::cuda::fast_weight {
+template struct WalkLauncher<Tf32, 32>;
+template struct WalkLauncher<Split, 32>;
+}  // namespace fmmformer::cuda::fast_weight
