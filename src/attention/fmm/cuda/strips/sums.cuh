@@ -4,6 +4,7 @@
 // become what a strip begins with.
 #pragma once
 
+#include "attention/fmm/cuda/start_entries.cuh"
 #include "attention/fmm/cuda/strips/maps.cuh"
 
 namespace fmmformer::cuda::strips {
@@ -243,35 +244,6 @@ struct Gathered {
       sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
     }
     return sum;
-  }
-};
-
-/// The entries of args.start that a segment begins with: `count` from `first` on.
-struct StartEntries {
-  int64_t first = 0;
-  int count = 0;
-
-  __device__ StartEntries(const SweepArgs& args, const Strip& strip) {
-    const int64_t own = int64_t(strip.pair) * args.segments;
-    switch (args.start.source) {
-      case StateSource::kNothing:
-        break;
-      case StateSource::kOwn:
-        first = own + strip.segment, count = 1;
-        break;
-      case StateSource::kBefore:
-        first = own, count = strip.segment;
-        break;
-      case StateSource::kAfter:
-        first = own + strip.segment + 1, count = args.segments - strip.segment - 1;
-        break;
-      case StateSource::kAll:
-        first = own, count = args.segments;
-        break;
-      case StateSource::kPair:
-        first = strip.pair, count = 1;
-        break;
-    }
   }
 };
 

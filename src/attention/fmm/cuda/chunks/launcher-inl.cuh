@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definitions of launcher.cuh, included where a Launcher is instantiated.
+#pragma once
+
+#include "attention/fmm/cuda/chunks/kernels.cuh"
+#include "attention/fmm/cuda/chunks/launcher.cuh"
+
+namespace fmmformer::cuda::chunks {
+
+template <typename G, Sweep kSweep, typename Kernel>
+cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
+  const int64_t blocks = args.batch * args.heads * args.segments;
+  if (blocks == 0) return cudaSuccess;
+  constexpr int kBytes = Memory<G, kSweep>::kBytes;
+  // Every time: the attribute belongs to the device, and there may be several. It costs less than a
+  // microsecond.
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (error != cudaSuccess) return error;
+  kernel<<<static_cast<unsigned>(blocks), G::kThreads, kBytes, stream>>>(args);
+  return cudaGetLastError();
+}
+
+/// Calls body(Shape) for the number of maps.
+template <int kDim, bool kDrops, typename Body>
+cudaError_t with_maps(const SweepArgs& args, const Body& body) {
+  if constexpr (PassShape<kDim>::kMaps > 2) {
+    if (args.maps == 3) return body(Shape<kDim, 3, kDrops>());
+  }
+  return args.maps == 1 ? body(Shape<kDim, 1, kDrops>()) : body(Shape<kDim, 2, kDrops>());
+}
+template <int kDim, typename Body>
+cudaError_t with_shape(const SweepArgs& args, const Body& body) {
+  return args.drop_below > 0 ? with_maps<kDim, true>(args, body)
+                             : with_maps<kDim, false>(args, body);
+}
+
+template <int kDim>
+cudaError_t Launcher<kDim>::sum_states(const SweepArgs& args, bool of_queries,
+                                       cudaStream_t stream) {
+  return with_maps<kDim, false>(args, [&](auto shape) {  // there is no near field here
+    using G = decltype(shape);
+    return of_queries ? launch<G, Sweep::kSumOfQueries>(sum_kernel<G, true>, args, stream)
+                      : launch<G, Sweep::kSumOfKeys>(sum_kernel<G, false>, args, stream);
+  });
+}
+template <int kDim>
+cudaError_t Launcher<kDim>::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<kDim>(args, [&](auto shape) {
+    using G = decltype(shape);
+    return launch<G, Sweep::kForward>(forward_kernel<G>, args, stream);
+  });
+}
+template <int kDim>
+cudaError_t Launcher<kDim>::query_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<kDim>(args, [&](auto shape) {
+    using G = decltype(shape);
+    return launch<G, Sweep::kQueries>(query_kernel<G>, args, stream);
+  });
+}
+template <int kDim>
+cudaError_t Launcher<kDim>::key_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<kDim>(args, [&](auto shape) {
+    using G = decltype(shape);
+    return launch<G, Sweep::kKeys>(key_kernel<G>, args, stream);
+  });
+}
+
+}  // namespace fmmformer::cuda::chunks

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of the sweeps that walk chunks, for heads of kDim channels in bf16; each size is
+// compiled in a file of its own.
+#pragma once
+
+#include "attention/fmm/cuda/sweep.h"
+
+namespace fmmformer::cuda::chunks {
+
+constexpr int kChunk = 64;    // tokens
+constexpr int kFarthest = 32; // tokens before a query that a band may reach
+
+enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
+
+template <int kDim>
+struct Launcher {
+  static cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream);
+  static cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
+  static cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
+  static cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
+};
+
+/// What a pass carries, as PassShape says it of the other kernels.
+template <int kDim>
+struct PassShape {
+  static constexpr int kValueDim = kDim, kChunk = chunks::kChunk;
+  static constexpr int kMaps = kDim <= 64 ? 3 : 2;  // states that registers have room for
+  static constexpr int maps(int) { return kMaps; }
+  /// Blocks that a multiprocessor has at once.
+  static constexpr int kAtOnce = kDim <= 64 ? 2 : 1;
+  /// Blocks that fill a GPU; wide heads in three rounds, so that the last one's gaps matter less.
+  static constexpr int blocks(int, int, bool) {
+    return kMultiprocessors * (kDim <= 64 ? kAtOnce : 3);
+  }
+};
+
+}  // namespace fmmformer::cuda::chunks

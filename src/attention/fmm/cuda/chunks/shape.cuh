@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who does what, for heads of 64 or 128 channels in bf16: a thread block walks chunks of 64 tokens.
+//
+// A block has a segment of one (batch entry, head). A warp owns sixteen rows of the chunk and 64 of
+// their channels of results, so that heads of 128 channels have two warps, slices, for the same
+// rows; and it owns, of every map's state, the rows of sixteen feature channels, in fp32 registers.
+// Once a chunk the state goes, rounded, to shared memory, where all warps find it.
+//
+// Blend weights are one number a head here, so that near field and all maps are one matrix of
+// scores before it meets v.
+#pragma once
+
+#include "attention/fmm/cuda/chunks/launcher.cuh"
+#include "attention/fmm/cuda/fragment.cuh"
+#include "attention/fmm/cuda/tile.cuh"
+
+namespace fmmformer::cuda::chunks {
+
+constexpr int kTiles = kChunk / kBlockDim;       // of sixteen tokens
+constexpr int kHalo = 2;                         // tiles of a neighbour that a band may reach
+constexpr int kRing = 2 * kTiles + kHalo;        // the chunk, the next one, and the halo
+constexpr int kSlice = 64;                       // channels of a warp's results
+constexpr int kSliceBlocks = kSlice / kBlockDim;
+constexpr int kPiece = 8;                        // elements that are copied at once
+
+/// What is known at compile time: D = Dv = kDim, and the first kMaps of elu, elu_flip, tanh1.
+template <int kDim_, int kMaps_, bool kDrops_>
+struct Shape {
+  static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
+  static constexpr bool kDrops = kDrops_;
+  static constexpr int kBlocks = kDim / kBlockDim;  // of channels
+  static constexpr int kSlices = kDim / kSlice, kWarps = kTiles * kSlices;
+  static constexpr int kThreads = kWarps * kWarpSize, kPieces = kDim / kPiece;
+  // In shared memory, in bytes.
+  static constexpr int kRow = kDim * sizeof(Elem), kTile = kBlockDim * kRow, kArea = kTiles * kTile;
+};
+
+template <typename T>
+__device__ __forceinline__ T* shared_at(int offset) {
+  extern __shared__ __align__(1024) unsigned char dynamic_memory[];
+  return reinterpret_cast<T*>(dynamic_memory + offset);
+}
+
+/// Where things lie in a sweep's shared memory, in bytes. Rows of tiles are not padded: see
+/// swizzled().
+template <typename G, Sweep kSweep>
+struct Memory {
+  static constexpr bool kSums = kSweep == Sweep::kSumOfKeys || kSweep == Sweep::kSumOfQueries;
+  static constexpr bool kOfQueries = kSweep == Sweep::kKeys || kSweep == Sweep::kSumOfQueries;
+  static constexpr int kOwnTensors = kSums ? 0 : kSweep == Sweep::kForward ? 1 : 2;
+  // Numbers of a row that come with it: log_sum_exp, normalisers, the maps' dots, the near one.
+  static constexpr int kNumberCount = kOfQueries ? 2 * G::kFields : 0;
+
+  static constexpr int kBand = 0;                                    // [2][kRing] tiles
+  static constexpr int kOwn = kBand + 2 * kRing * G::kTile;          // [kOwnTensors][kTiles] tiles
+  static constexpr int kFeatures = kOwn + kOwnTensors * G::kArea;    // [kMaps][kTiles] tiles
+  static constexpr int kState = kFeatures + G::kMaps * G::kArea;     // [kMaps][kDim] rows
+  static constexpr int kStateOfMap = G::kDim * G::kRow;
+  static constexpr int kNumbers = kState + (kSums ? 0 : G::kMaps * kStateOfMap);
+  static constexpr int kKeySums = kNumbers + kNumberCount * kRing * kBlockDim * sizeof(float);
+  // float [maps][kDim]; forward, see KeySumOperands: as many bytes.
+  static constexpr int kExchange = kKeySums + (kSums ? 0 : G::kMaps * G::kDim * sizeof(float));
+  static constexpr int kExchangeFloats = G::kFields * G::kWarps * kBlockDim;
+  static constexpr int kBytes =
+      kExchange + (kSweep == Sweep::kQueries ? kExchangeFloats * sizeof(float) : 0);
+};
+
+/// The chunks [begin, end) that a thread block walks, and what a warp has to do there.
+template <typename G>
+struct Place {
+  int pair, b, h, segment;
+  int begin, end;
+  int warp, tile, slice;  // tile: of the chunk, the rows of this warp
+
+  __device__ explicit Place(const SweepArgs& args) {
+    pair = blockIdx.x / args.segments, segment = blockIdx.x % args.segments;
+    b = pair / args.heads, h = pair % args.heads;
+    const int first = segment * args.segment_length;
+    begin = first / kChunk;
+    end = (min(first + args.segment_length, args.length) + kChunk - 1) / kChunk;
+    // The same in every lane, as the compiler sees from the shuffle.
+    warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0);
+    tile = warp % kTiles, slice = warp / kTiles;
+  }
+  /// Of one of `fields` numbers that every row has, [pairs, fields, length].
+  __device__ int64_t row_index(const SweepArgs& args, int fields, int field) const {
+    return (int64_t(pair) * fields + field) * args.length;
+  }
+  /// Waits for the other warps with the same rows.
+  __device__ __forceinline__ void meet_slices() const {
+    if constexpr (G::kSlices == 1) {
+      __syncwarp();
+    } else {
+      named_barrier(1 + tile, G::kSlices * kWarpSize);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void named_barrier(int name, int threads) {
+    asm volatile("bar.sync %0, %1;\n" ::"r"(name), "r"(threads) : "memory");
+  }
+};
+
+/// A row's pieces of sixteen bytes are permuted by its number, so that eight rows' pieces of the
+/// same channels lie in different banks.
+template <typename G>
+__device__ __forceinline__ int swizzled(int row, int piece) {
+  return row * G::kRow + ((piece ^ (row & 7)) << 4);
+}
+
+/// Sixteen rows and columns of a tile as operands: `tile` is its place in shared memory, `s` the
+/// block of sixteen channels. Turned: the tile's columns as rows.
+template <typename G>
+struct Loader {
+  int rows, turned;  // this lane's place in a tile
+
+  __device__ Loader() {
+    const int lane = lane_id();
+    rows = swizzled<G>(lane % 16, lane / 16);
+    turned = swizzled<G>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+  }
+  __device__ __forceinline__ Fragment left(int tile, int s) const {
+    Fragment f;
+    Bf16::ldmatrix4(f.r, shared_at<Elem>(tile + (rows ^ s << 5)));
+    return f;
+  }
+  __device__ __forceinline__ Fragment left_turned(int tile, int s) const {
+    Fragment f;
+    Bf16::ldmatrix4_transposed(f.r, shared_at<Elem>(tile + (turned ^ s << 5)));
+    return f;
+  }
+  __device__ __forceinline__ Fragment right(int tile, int s) const {
+    return load_right_at(shared_at<Elem>(tile + (turned ^ s << 5)));
+  }
+  __device__ __forceinline__ Fragment right_turned(int tile, int s) const {
+    return load_turned_right_at(shared_at<Elem>(tile + (rows ^ s << 5)));
+  }
+};
+
+/// Bytes into a tile where this lane's pair of columns of row g begins, as a product's result has
+/// it; piece n is there ^ n << 4, row g + 8 at + 8 rows.
+template <typename G>
+__device__ __forceinline__ int result_place() {
+  return swizzled<G>(lane_id() / 4, 0) + lane_id() % 4 * 4;
+}
+
+}  // namespace fmmformer::cuda::chunks

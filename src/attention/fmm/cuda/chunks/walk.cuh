@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tokens that a walk meets: two tensors' rows that all warps see (keys and values, or queries
+// and grad_out) in rings of tiles, and rows of each warp's own. The next chunk's are under way
+// while this one is worked on.
+#pragma once
+
+#include "attention/fmm/cuda/chunks/shape.cuh"
+
+namespace fmmformer::cuda::chunks {
+
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+}
+/// Waits for all copies but those of the newest group.
+__device__ __forceinline__ void wait_for_older_copies() {
+  asm volatile("cp.async.wait_group 1;\n" ::: "memory");
+}
+__device__ __forceinline__ void copy_number(float* to, const float* from) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(address), "l"(from) : "memory");
+}
+
+/// The first row of a view's (batch entry, head).
+template <typename G>
+__device__ __forceinline__ Elem* rows_of(const View& view, const Place<G>& place) {
+  return static_cast<Elem*>(view.data) + place.b * view.batch_stride + place.h * view.head_stride;
+}
+
+template <typename G, Sweep kSweep>
+struct Walk {
+  using M = Memory<G, kSweep>;
+  static constexpr bool kBackwards = kSweep == Sweep::kKeys;
+  static constexpr int kDirection = kBackwards ? -1 : 1;
+  const SweepArgs& args;
+  const Place<G>& place;
+  int chunk;             // the walk's
+  int slot = 0;          // of its first tile in the ring
+  uint64_t live = 0;     // its live tokens,
+  uint64_t beside = 0;   // those of the chunk that was before it,
+  uint64_t coming = 0;   // and of the next
+  uint8_t looked_at[2];  // this lane's tokens of the chunk after that
+
+  __device__ Walk(const SweepArgs& args, const Place<G>& place)
+      : args(args), place(place), chunk(kBackwards ? place.end - 1 : place.begin) {}
+
+  /// Tile `index` of the ring, counted from the chunk's first: -2 to 5.
+  __device__ __forceinline__ int ring_place(int index) const {
+    const int at = slot + index;
+    return at < 0 ? at + kRing : at >= kRing ? at - kRing : at;
+  }
+  __device__ __forceinline__ int tile(int which, int index) const {
+    return M::kBand + (which * kRing + ring_place(index)) * G::kTile;
+  }
+  /// One of the numbers that sixteen rows have, see Memory.
+  __device__ __forceinline__ const float* numbers(int which, int index) const {
+    return shared_at<float>(M::kNumbers) + (which * kRing + ring_place(index)) * kBlockDim;
+  }
+  __device__ __forceinline__ int own_tile(int which) const {
+    return M::kOwn + which * G::kArea + place.tile * G::kTile;
+  }
+  /// Bits of the live tokens of a tile: -2 to 5.
+  __device__ __forceinline__ uint32_t live_bits(int index) const {
+    const uint64_t bits = index < 0 || index >= kTiles ? beside : live;
+    return static_cast<uint32_t>(bits >> (index & (kTiles - 1)) * kBlockDim) & 0xffffu;
+  }
+  __device__ __forceinline__ int token(int index) const {
+    return chunk * kChunk + index * kBlockDim;
+  }
+
+  /// Loads the first chunk and what its band sees beside it. Barriers must follow, as in run().
+  __device__ void start() {
+    look_at(chunk - kDirection);
+    beside = live_tokens(chunk - kDirection);
+    look_at(chunk);
+    live = live_tokens(chunk);
+    look_at(chunk + kDirection);
+    if (args.has_near) {
+      const int first = kBackwards ? kTiles : -kHalo;
+      copy<kHalo>(first, kBackwards ? beside : beside >> (kChunk - kHalo * kBlockDim));
+    }
+    copy<kTiles>(0, live);
+    commit_copies();
+  }
+  __device__ void begin_next() {
+    coming = live_tokens(chunk + kDirection);
+    look_at(chunk + 2 * kDirection);
+    copy<kTiles>(kDirection * kTiles, coming);
+  }
+  /// Begins to copy sixteen rows for this warp: its slice of the channels.
+  __device__ void begin_own(int which, const View& view, int of_chunk, uint64_t of_live) const {
+    const int piece = place.slice * (kSlice / kPiece) + lane_id() % 8, row = lane_id() / 8;
+    const int first = of_chunk * kChunk + place.tile * kBlockDim;
+    const Elem* from = rows_of(view, place) + (first + row) * view.row_stride + piece * kPiece;
+    const uint32_t bits = static_cast<uint32_t>(of_live >> place.tile * kBlockDim);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      copy_async(shared_at<Elem>(own_tile(which) + swizzled<G>(row + 4 * i, piece)),
+                 from + 4 * i * view.row_stride, bits >> (row + 4 * i) & 1);
+    }
+  }
+
+  /// prepare(), with the chunk's tiles there, and between two barriers body(), with the own rows
+  /// too. begin_own_rows(chunk, live): all copies of own rows.
+  template <typename BeginOwnRows, typename Prepare, typename Body>
+  __device__ __forceinline__ void run(const BeginOwnRows& begin_own_rows, const Prepare& prepare,
+                                      const Body& body) {
+    start();
+    begin_own_rows(chunk, live);
+    commit_copies();
+    wait_for_older_copies();
+    __syncthreads();
+#pragma unroll 1
+    for (int left = place.end - place.begin; left > 0; --left) {
+      prepare();
+      if (left > 1) begin_next();
+      commit_copies();
+      wait_for_older_copies();
+      __syncthreads();
+      body();
+      if (left > 1) begin_own_rows(chunk + kDirection, coming);
+      commit_copies();
+      wait_for_older_copies();
+      __syncthreads();
+      chunk += kDirection, slot = ring_place(kDirection * kTiles);
+      beside = live, live = coming;
+    }
+  }
+
+ private:
+  __device__ void look_at(int of_chunk) {
+    if (!args.token_mask) return;
+    const bool* mask = args.token_mask + int64_t(place.b) * args.length;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int at = of_chunk * kChunk + i * kWarpSize + lane_id();
+      looked_at[i] = mask[min(max(at, 0), args.length - 1)];
+    }
+  }
+  /// Of the chunk that was looked at last.
+  __device__ uint64_t live_tokens(int of_chunk) const {
+    const int inside = min(max(args.length - of_chunk * kChunk, 0), kChunk);
+    uint64_t bits = of_chunk < 0 || inside == 0 ? 0 : ~uint64_t(0) >> (kChunk - inside);
+    if (args.token_mask) {
+      const uint64_t low = __ballot_sync(~0u, looked_at[0] != 0);
+      const uint64_t high = __ballot_sync(~0u, looked_at[1] != 0);
+      bits &= high << kWarpSize | low;
+    }
+    return bits;
+  }
+  /// Copies tiles from `index` on, counted from the walk's chunk. Dead tokens and those beyond the
+  /// sequence become zeros, whatever memory holds there.
+  template <int kCount>
+  __device__ __forceinline__ void copy(int index, uint64_t bits) const {
+    const int row = threadIdx.x / G::kPieces, piece = threadIdx.x % G::kPieces;
+    const int offset = swizzled<G>(row, piece);
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      const View& view = M::kOfQueries ? (which == 0 ? args.q : args.grad_out)
+                                       : (which == 0 ? args.k : args.v);
+      const int64_t first = token(index) + row;
+      const Elem* from = rows_of(view, place) + first * view.row_stride + piece * kPiece;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        // Without bytes to read, the source's address does not matter.
+        copy_async(shared_at<Elem>(tile(which, index + i) + offset),
+                   from + i * kBlockDim * view.row_stride, bits >> (row + i * kBlockDim) & 1);
+      }
+    }
+    if constexpr (M::kOfQueries) copy_numbers<kCount>(index);
+  }
+  template <int kCount>
+  __device__ __forceinline__ void copy_numbers(int index) const {
+    constexpr int kTokens = kCount * kBlockDim;
+    const int row = threadIdx.x % kTokens;
+    const int from = min(max(token(index) + row, 0), args.length - 1);
+#pragma unroll 1
+    for (int n = threadIdx.x / kTokens; n < M::kNumberCount; n += G::kThreads / kTokens) {
+      const float* source = row_numbers(n);
+      if (!source) continue;
+      copy_number(const_cast<float*>(numbers(n, index + row / kBlockDim)) + row % kBlockDim,
+                  source + from);
+    }
+  }
+  __device__ const float* row_numbers(int n) const {
+    constexpr int kMaps = G::kMaps;
+    const bool of_near = n == 0 || n == 2 * kMaps + 1;
+    if (of_near && !args.has_near) return nullptr;
+    if (n == 0) return args.log_sum_exp + place.row_index(args, 1, 0);
+    if (n > kMaps) return args.row_dots + place.row_index(args, G::kFields, n - 1 - kMaps);
+    return args.normaliser == Normaliser::kRowSum
+               ? args.normalisers + place.row_index(args, kMaps, n - 1)
+               : nullptr;
+  }
+};
+/// Where a row's numbers are among those of Memory::kNumbers.
+constexpr int kLogSumExp = 0;
+template <typename G>
+constexpr int kNorm = 1;  // of the first map
+template <typename G>
+constexpr int kDot = 1 + G::kMaps;  // of the first map; the near field's follows the last
+
+}  // namespace fmmformer::cuda::chunks
