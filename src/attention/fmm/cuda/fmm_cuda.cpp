@@ -26,7 +26,7 @@ namespace fmmformer {
 namespace {
 
 using at::Tensor;
-using cuda::PassLimits, cuda::Scan, cuda::States, cuda::StateSource, cuda::SweepArgs;
+using cuda::PassLimits, cuda::Scan, cuda::States, cuda::StateSource, cuda::SweepArgs, cuda::Walks;
 using OptionalTensor = std::optional<Tensor>;
 using Tensors5 = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
@@ -88,16 +88,16 @@ class Call {
         precise_(needs_precision(problem, element_)),
         floats_(inputs.q.options().dtype(at::kFloat)) {
     if (inputs.token_mask) mask_ = inputs.token_mask->contiguous();
-    in_strips_ = fits_strips();
-    limits_ =
-        cuda::pass_limits({.precise = precise_,
-                           .head_dim = static_cast<int>(problem.head_dim),
-                           .value_dim = static_cast<int>(problem.value_dim),
-                           .maps = static_cast<int>(problem.feature_maps()),
-                           .near = problem.options.window.has_value(),
-                           .in_strips = in_strips_,
-                           .shared_bytes = static_cast<int>(
-                               at::cuda::getCurrentDeviceProperties()->sharedMemPerBlockOptin)});
+    const int shared_bytes =
+        static_cast<int>(at::cuda::getCurrentDeviceProperties()->sharedMemPerBlockOptin);
+    walks_ = fitting_walks(shared_bytes);
+    limits_ = cuda::pass_limits({.precise = precise_,
+                                 .head_dim = static_cast<int>(problem.head_dim),
+                                 .value_dim = static_cast<int>(problem.value_dim),
+                                 .maps = static_cast<int>(problem.feature_maps()),
+                                 .near = problem.options.window.has_value(),
+                                 .walks = walks_,
+                                 .shared_bytes = shared_bytes});
     cut();
     plan_passes();
   }
@@ -113,18 +113,19 @@ class Call {
 
   // A block that has all of a sequence's strips makes a two-sided far field's sums by itself.
   bool sums_keys_first() const {
-    return shares_states() && (problem_.options.causal || segments_ > 1 || !in_strips_);
+    return shares_states() && (problem_.options.causal || segments_ > 1 || walks_ != Walks::kStrips);
   }
 
-  bool fits_strips() const {
+  Walks fitting_walks(int shared_bytes) const {
     const int64_t maps = problem_.feature_maps();
-    return maps <= cuda::kMapsAtOnce && !stages_tiles() &&
-           cuda::fits_strips(args_of({.first_channel = 0,
-                                      .channels = problem_.value_dim,
-                                      .first_map = 0,
-                                      .maps = static_cast<int>(maps),
-                                      .near = problem_.options.window.has_value()},
-                                     /*keys_are_rows=*/false));
+    if (maps > cuda::kMapsAtOnce || stages_tiles()) return Walks::kRoles;
+    return cuda::fitting_walks(args_of({.first_channel = 0,
+                                        .channels = problem_.value_dim,
+                                        .first_map = 0,
+                                        .maps = static_cast<int>(maps),
+                                        .near = problem_.options.window.has_value()},
+                                       /*keys_are_rows=*/false),
+                               shared_bytes);
   }
 
   void cut() {
@@ -167,7 +168,7 @@ class Call {
   SweepArgs args_of(const Pass& pass, bool keys_are_rows) const {
     const FmmOptions& options = problem_.options;
     SweepArgs args;
-    args.element = element_, args.precise = precise_, args.in_strips = in_strips_;
+    args.element = element_, args.precise = precise_, args.walks = walks_;
     args.batch = problem_.batch;
     args.length = static_cast<int>(problem_.length), args.heads = static_cast<int>(problem_.heads);
     args.head_dim = static_cast<int>(problem_.head_dim),
@@ -274,7 +275,8 @@ class Call {
   c10::cuda::CUDAGuard guard_;
   c10::cuda::CUDAStream stream_;
   cuda::Element element_;
-  bool precise_, in_strips_ = false;
+  bool precise_;
+  Walks walks_ = Walks::kRoles;
   PassLimits limits_;
   at::TensorOptions floats_;
   Tensor mask_;
@@ -317,7 +319,7 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
   const int64_t maps = problem_.feature_maps(), blocks = batch * heads * segments_;
   const bool causal = problem_.options.causal;
   Tensor grad = grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
-  if (in_strips_ && !view_of(grad).aligned) grad = grad.clone(at::MemoryFormat::Contiguous);
+  if (walks_ != Walks::kRoles && !view_of(grad).aligned) grad = grad.clone(at::MemoryFormat::Contiguous);
   Tensor dq = empty_gradient_of(inputs_.q), dk = empty_gradient_of(inputs_.k),
          dv = empty_gradient_of(inputs_.v);
   Tensor row_dots = at::empty({batch, heads, maps + 1, length}, floats_);

@@ -2,6 +2,7 @@
 // Which kernels serve a call, and the two small kernels between the sweeps.
 #include "attention/fmm/cuda/sweep.h"
 
+#include "attention/fmm/cuda/chunks/launcher.cuh"
 #include "attention/fmm/cuda/launcher.cuh"
 #include "attention/fmm/cuda/roles/launcher.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
@@ -34,9 +35,11 @@ template <typename Call, typename Body>
 auto with_launcher(const Call& call, const Body& body) {
   const int key_dim = max(call.head_dim, min(call.value_dim, 64));
   if (call.precise) return with_precise_launcher(key_dim, body);
-  if (!call.in_strips) return with_bf16_launcher(key_dim, body);
+  if (call.walks == Walks::kRoles) return with_bf16_launcher(key_dim, body);
   if (key_dim <= 16) return body(strips::Launcher<16>(), strips::PassShape<16>());
-  return body(strips::Launcher<32>(), strips::PassShape<32>());
+  if (key_dim <= 32) return body(strips::Launcher<32>(), strips::PassShape<32>());
+  if (key_dim <= 64) return body(chunks::Launcher<64>(), chunks::PassShape<64>());
+  return body(chunks::Launcher<128>(), chunks::PassShape<128>());
 }
 
 /// Entries [pairs][segments] of `size` numbers each, `stride` apart; the sums over all of a pair's
@@ -130,24 +133,47 @@ __global__ void reduce_kernel(const float* sums, int64_t batch, int64_t heads, i
   if (threadIdx.x == 0) store_weight(gradient, index, parts[0]);
 }
 
-}  // namespace
-
-bool fits_strips(const SweepArgs& args) {
+/// All maps in one pass, in bf16, the first ones of the paper's.
+bool has_paper_maps(const SweepArgs& args) {
   constexpr FeatureMap kPaper[] = {FeatureMap::kElu, FeatureMap::kEluFlip, FeatureMap::kTanh1};
   bool fits = args.element == Element::kBFloat16 && !args.precise && !args.unit_features;
-  fits &= args.head_dim == args.value_dim && (args.head_dim == 16 || args.head_dim == 32);
-  fits &= args.maps > 0 && args.maps == args.all_maps;
+  fits &= args.head_dim == args.value_dim && args.maps > 0 && args.maps == args.all_maps;
   for (int l = 0; l < args.maps; ++l) fits &= args.feature_maps[l] == kPaper[l];
-  // The largest score is sought before scores are scaled.
-  if (args.has_near) {
-    const int eights = strips::band_eights(args.left, args.right);
-    fits &= eights > 2 && eights <= 2 * strips::kMostGroups && args.near_scale > 0;
-    fits &= args.halo_before + args.halo_after + 32 <= 64;  // tokens of a ring
-  }
+  return fits;
+}
+bool has_aligned_rows(const SweepArgs& args) {
+  bool fits = true;
   for (const View* rows : {&args.q, &args.k, &args.v}) {
     fits &= rows->aligned && rows->row_stride < 1 << 26;  // sixteen rows are within 32 bits
   }
   return fits;
+}
+// In both, the largest score is sought before scores are scaled.
+bool fits_strips(const SweepArgs& args) {
+  if (args.head_dim != 16 && args.head_dim != 32) return false;
+  if (!args.has_near) return true;
+  const int eights = strips::band_eights(args.left, args.right);
+  return eights > 2 && eights <= 2 * strips::kMostGroups && args.near_scale > 0 &&
+         args.halo_before + args.halo_after + 32 <= 64;  // tokens of a ring
+}
+bool fits_chunks(const SweepArgs& args, int shared_bytes) {
+  const auto fits = [&](auto shape) {
+    return args.maps <= shape.kMaps && shape.kSharedBytes <= shared_bytes;
+  };
+  const bool near_fits =
+      !args.has_near || (args.left <= chunks::kFarthest && args.near_scale > 0);
+  return args.causal && args.uniform_weights && near_fits &&
+         ((args.head_dim == 64 && fits(chunks::PassShape<64>())) ||
+          (args.head_dim == 128 && fits(chunks::PassShape<128>())));
+}
+
+}  // namespace
+
+Walks fitting_walks(const SweepArgs& args, int shared_bytes) {
+  const bool fits = has_paper_maps(args) && has_aligned_rows(args);
+  if (fits && fits_strips(args)) return Walks::kStrips;
+  if (fits && fits_chunks(args, shared_bytes)) return Walks::kChunks;
+  return Walks::kRoles;
 }
 
 PassLimits pass_limits(const PassQuestion& call) {

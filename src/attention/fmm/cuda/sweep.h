@@ -3,8 +3,9 @@
 //
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: bf16 and heads of 16 or 32 channels by warps that own a strip
-// of tokens each (strips/), other heads of up to 128 channels by warps with roles (roles/), both in
-// steps of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a warp.
+// of tokens each (strips/), causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/),
+// other heads of up to 128 channels by warps with roles (roles/), in steps of sixteen tokens; all
+// else in chunks of 32 to 128 tokens, sixteen of them a warp.
 // Products run on tensor cores, and the running state stays in registers. Where the pairs alone do
 // not fill the GPU, a sequence is cut into segments, and sum_states makes what each of them starts
 // from.
@@ -66,6 +67,9 @@ struct Partial {
   bool first = true, last = true;
 };
 
+/// Which kernels walk the tokens of a pass in bf16.
+enum class Walks { kRoles, kStrips, kChunks };
+
 struct SweepArgs {
   Element element = Element::kFloat32;
   bool precise = true;  // fp32's precision; else products of bf16 operands
@@ -112,12 +116,14 @@ struct SweepArgs {
   int halo_before = 0,
       halo_after = 0;  // rows of the band's other side beside a chunk in shared memory, by 16
   bool stages_tiles = false;  // whether the band reaches beyond the halo
-  bool in_strips = false;     // see fits_strips
+  Walks walks = Walks::kRoles;
 };
 
-/// Whether a pass over everything can be walked in strips: bf16, D = Dv of 16 or 32, the paper's
-/// maps in the paper's order, a narrow band, and rows that start at multiples of sixteen bytes.
-bool fits_strips(const SweepArgs& args);
+/// The kernels for a pass over everything, on a GPU whose thread blocks may have so much shared
+/// memory. Strips and chunks want bf16, the paper's maps in the paper's order, D = Dv, a narrow
+/// band and rows that start at multiples of sixteen bytes: strips for D of 16 or 32; chunks for D
+/// of 64 or 128, causal, with blend weights that are equal for all channels of a head.
+Walks fitting_walks(const SweepArgs& args, int shared_bytes);
 
 /// What the kernels for a call carry in one pass.
 struct PassLimits {
@@ -130,7 +136,7 @@ struct PassQuestion {
   bool precise;
   int head_dim, value_dim, maps;  // of the operator
   bool near;
-  bool in_strips;
+  Walks walks;
   int shared_bytes;  // that a thread block of this GPU may have
 };
 PassLimits pass_limits(const PassQuestion& call);

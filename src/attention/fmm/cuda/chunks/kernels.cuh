@@ -10,20 +10,19 @@
 namespace fmmformer::cuda::chunks {
 
 template <typename G>
-constexpr int kBlocksAtOnce = PassShape<G::kDim>::kAtOnce;
+constexpr int kBlocksAtOnce = blocks_at_once(G::kDim);
 
 template <typename G, bool kOfQueries>
 __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
     sum_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = kOfQueries ? Sweep::kSumOfQueries : Sweep::kSumOfKeys;
-  const Place<G> place(args);
-  const Loader<G> load;
+  Place<G> place(args);
+  Loader<G> load;
   const Weights<G> weights(args, place.h);
   Walk<G, kSweep> walk(args, place);
   State<G> state;
   state.clear();
-  walk.run([](int, uint64_t) {}, [&] { make_features(walk, weights); },
-           [&] { state.add(walk, load); });
+  walk.run_ahead([&] { make_features(walk, weights); }, [&] { state.add(walk, load); });
   state.store(args, blockIdx.x, place.warp);
 }
 
@@ -31,41 +30,50 @@ template <typename G>
 __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
     forward_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = Sweep::kForward;
-  const Place<G> place(args);
-  const Loader<G> load;
+  Place<G> place(args);
+  Loader<G> load;
   const Weights<G> weights(args, place.h);
   const Band<G, kSweep> band(args);
   Walk<G, kSweep> walk(args, place);
   State<G> state;
-  state.begin(args, place);
+  const auto begin_state = [&] { state.begin(args, place); };
   const auto prepare = [&] {
+    load.forget();
     make_features(walk, weights);
     state.template publish<kSweep>(place.warp);
     KeySumOperands<G>::store(Memory<G, kSweep>::kKeySums, state, place.warp);
   };
   const auto body = [&] {
-    Block a[kTiles];
-    clear(a);
-    if (args.has_near) near_forward<G>(a, walk, band, load, weights.of[G::kMaps]);
+    Block a[kTiles], out[kSliceBlocks];
+    clear(out);
+    // With many sums features are made twice: registers do not hold them.
+    constexpr bool kTwice = G::kSlices > 1 || G::kMaps > 2;
+    const OwnRows<G, kSweep> q(walk, load);
     float factor[G::kMaps][2];
     each_map<G>([&](auto map) {
       constexpr int kMap = decltype(map)::value;
-      add_scores<G, kMap>(a, factor[kMap], walk, band, load, weights.of[kMap]);
+      Fragment f[G::kBlocks];
+      const auto features = [&](int b) { return f[b] = q.template features<kMap>(b); };
+      const auto again = [&](int b) { return f[b]; };
+      add_scores<G, kMap>(a, factor[kMap], features, walk, band, load, weights.of[kMap]);
+      if constexpr (!kTwice) add_state_values<G, kMap>(out, factor[kMap], again, walk, load);
     });
-    Block out[kSliceBlocks];
-    clear(out);
+    if (args.has_near) near_forward<G>(a, walk, band, load, weights.of[G::kMaps]);
     each_group<Reach::kBoth>(walk, band, [&](int k, int tile) {
       add_columns<G>(out, rounded(a[k]), load, walk.tile(1, tile), place.slice);
     });
-    each_map<G>([&](auto map) {
-      constexpr int kMap = decltype(map)::value;
-      add_state_values<G, kMap>(out, factor[kMap], walk, load);
-    });
+    if constexpr (kTwice) {
+      each_map<G>([&](auto map) {
+        constexpr int kMap = decltype(map)::value;
+        const auto features = [&](int b) { return q.template features<kMap>(b); };
+        add_state_values<G, kMap>(out, factor[kMap], features, walk, load);
+      });
+    }
     write_rows(walk, args.out, out, /*stage=*/0);
     state.add(walk, load);
   };
-  walk.run([&](int chunk, uint64_t live) { walk.begin_own(0, args.q, chunk, live); }, prepare,
-           body);
+  walk.run([&](int chunk, uint64_t live) { walk.begin_own(0, args.q, chunk, live); }, begin_state,
+           prepare, body);
   if (args.made.sums && place.segment == args.segments - 1)
     state.store(args, place.pair, place.warp);
 }
@@ -98,41 +106,35 @@ template <typename G>
 __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
     query_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = Sweep::kQueries;
-  const Place<G> place(args);
-  const Loader<G> load;
+  Place<G> place(args);
+  Loader<G> load;
   const Weights<G> weights(args, place.h);
   const Band<G, kSweep> band(args);
   Walk<G, kSweep> walk(args, place);
   State<G> state;
-  state.begin(args, place);
+  const auto begin_state = [&] { state.begin(args, place); };
   float by_weight[G::kFields];
 #pragma unroll
   for (int field = 0; field < G::kFields; ++field) by_weight[field] = 0.f;
-  float* row_dots = args.row_dots + place.row_index(args, G::kFields, 0);
   const auto prepare = [&] {
+    load.forget();
     make_features(walk, weights);
     state.template publish<kSweep>(place.warp);
   };
   const auto body = [&] {
-    const QueryNumbers<G> numbers(walk);
     Block g[kTiles], dq[kSliceBlocks];
-    {
-      Fragment grad[G::kBlocks];
-      load_rows<G>(grad, load, walk.own_tile(1));
-      each_group<Reach::kBoth>(walk, band, [&](int k, int tile) {
-        multiply_columns<G>(g[k], grad, load, walk.tile(1, tile));
-      });
-    }
+    float log_sum_exp[2] = {0.f, 0.f};
+    if (args.has_near) load_numbers(log_sum_exp, walk, args.log_sum_exp, /*fields=*/1, 0);
+    multiply_raw_groups<Reach::kBoth>(g, 1, 1, walk, band, load, [](int, int, bool) {});
     clear(dq);
     if (args.has_near) {
       by_weight[G::kMaps] +=
-          near_query<G>(dq, g, walk, band, load, numbers.log_sum_exp, weights.of[G::kMaps],
-                        row_dots + int64_t(G::kMaps) * args.length);
+          near_query<G>(dq, g, walk, band, load, log_sum_exp, weights.of[G::kMaps]);
     }
+    const OwnRows<G, kSweep> q(walk, load);
     each_map<G>([&](auto map) {
       constexpr int kMap = decltype(map)::value;
-      by_weight[kMap] += far_query<G, kMap>(dq, g, walk, band, load, numbers, weights.of[kMap],
-                                            row_dots + int64_t(kMap) * args.length);
+      by_weight[kMap] += far_query<G, kMap>(dq, g, walk, band, q, weights.of[kMap]);
     });
     write_rows(walk, args.dq, dq, /*stage=*/0);
     state.add(walk, load);
@@ -140,7 +142,7 @@ __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
   const auto begin_own_rows = [&](int chunk, uint64_t live) {
     walk.begin_own(0, args.q, chunk, live), walk.begin_own(1, args.grad_out, chunk, live);
   };
-  walk.run(begin_own_rows, prepare, body);
+  walk.run(begin_own_rows, begin_state, prepare, body);
   if (args.weight_sums) store_weight_sums<G>(by_weight, args, place);
 }
 
@@ -148,55 +150,55 @@ template <typename G>
 __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
     key_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = Sweep::kKeys;
-  const Place<G> place(args);
-  const Loader<G> load;
+  Place<G> place(args);
+  Loader<G> load;
   const Weights<G> weights(args, place.h);
   const Band<G, kSweep> band(args);
   Walk<G, kSweep> walk(args, place);
   State<G> state;
-  state.begin(args, place);
+  const auto begin_state = [&] { state.begin(args, place); };
   const auto prepare = [&] {
+    load.forget();
     make_features(walk, weights);
     state.template publish<kSweep>(place.warp);
   };
-  const auto gradient_of_keys = [&] {
+  // `near`: weight * probabilities, for gradient_of_values.
+  const auto gradient_of_keys = [&](const OwnRows<G, kSweep>& keys, NearScores& near) {
     Block g[kTiles], dk[kSliceBlocks];
-    {
-      Fragment v[G::kBlocks];
-      load_rows<G>(v, load, walk.own_tile(1));
-      each_group<Reach::kBoth>(walk, band, [&](int k, int tile) {
-        multiply_columns<G>(g[k], v, load, walk.tile(1, tile));
-      });
-    }
+    multiply_raw_groups<Reach::kBoth>(g, 1, 1, walk, band, load, [](int, int, bool) {});
     clear(dk);
-    if (args.has_near) near_key<G>(dk, g, walk, band, load, weights.of[G::kMaps]);
+    if (args.has_near) near_key<G>(dk, near, g, walk, band, load, weights.of[G::kMaps]);
     each_map<G>([&](auto map) {
-      far_key<G, decltype(map)::value>(dk, g, walk, band, load);
+      far_key<G, decltype(map)::value>(dk, g, walk, band, keys);
     });
     write_rows(walk, args.dk, dk, /*stage=*/1);
   };
-  const auto gradient_of_values = [&] {
+  const auto gradient_of_values = [&](const OwnRows<G, kSweep>& keys, const NearScores& near) {
     Block a[kTiles], dv[kSliceBlocks];
-    clear(a), clear(dv);
-    if (args.has_near) near_values<G>(a, walk, band, load, weights.of[G::kMaps]);
+    clear(dv);
     each_map<G>([&](auto map) {
-      far_values<G, decltype(map)::value>(a, dv, walk, band, load);
+      far_values<G, decltype(map)::value>(a, dv, walk, band, keys);
     });
     cut_at_diagonal</*kBefore=*/true>(a[0]);
-    each_group<Reach::kBoth>(walk, band, [&](int k, int tile) {
+    each_group<Reach::kFar>(walk, band, [&](int k, int tile) {
       add_columns<G>(dv, rounded(a[k]), load, walk.tile(1, tile), place.slice);
+    });
+    each_group<Reach::kNear>(walk, band, [&](int k, int tile) {
+      add_columns<G>(dv, near[k], load, walk.tile(1, tile), place.slice);
     });
     write_rows(walk, args.dv, dv, /*stage=*/0);
   };
   const auto body = [&] {
-    gradient_of_keys();
-    gradient_of_values();
+    const OwnRows<G, kSweep> keys(walk, load);
+    NearScores near;
+    gradient_of_keys(keys, near);
+    gradient_of_values(keys, near);
     state.add(walk, load);
   };
   const auto begin_own_rows = [&](int chunk, uint64_t live) {
     walk.begin_own(0, args.k, chunk, live), walk.begin_own(1, args.v, chunk, live);
   };
-  walk.run(begin_own_rows, prepare, body);
+  walk.run(begin_own_rows, begin_state, prepare, body);
 }
 
 }  // namespace fmmformer::cuda::chunks

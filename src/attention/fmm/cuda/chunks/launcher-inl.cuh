@@ -12,6 +12,7 @@ cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   const int64_t blocks = args.batch * args.heads * args.segments;
   if (blocks == 0) return cudaSuccess;
   constexpr int kBytes = Memory<G, kSweep>::kBytes;
+  static_assert(kBytes <= PassShape<G::kDim>::kSharedBytes);
   // Every time: the attribute belongs to the device, and there may be several. It costs less than a
   // microsecond.
   const cudaError_t error =

@@ -12,6 +12,9 @@ constexpr int kFarthest = 32; // tokens before a query that a band may reach
 
 enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
 
+/// Blocks that registers and shared memory leave room for on a multiprocessor.
+constexpr int blocks_at_once(int dim) { return dim > 64 ? 1 : 2; }
+
 template <int kDim>
 struct Launcher {
   static cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream);
@@ -24,13 +27,12 @@ struct Launcher {
 template <int kDim>
 struct PassShape {
   static constexpr int kValueDim = kDim, kChunk = chunks::kChunk;
-  static constexpr int kMaps = kDim <= 64 ? 3 : 2;  // states that registers have room for
+  static constexpr int kMaps = kDim <= 64 ? 3 : 2;  // whose states registers have room for
+  static constexpr int kSharedBytes = (kDim <= 64 ? 113 : 227) * 1024;  // at most
   static constexpr int maps(int) { return kMaps; }
-  /// Blocks that a multiprocessor has at once.
-  static constexpr int kAtOnce = kDim <= 64 ? 2 : 1;
   /// Blocks that fill a GPU; wide heads in three rounds, so that the last one's gaps matter less.
   static constexpr int blocks(int, int, bool) {
-    return kMultiprocessors * (kDim <= 64 ? kAtOnce : 3);
+    return kMultiprocessors * (kDim <= 64 ? blocks_at_once(kDim) : 3);
   }
 };
 

@@ -15,13 +15,13 @@ static_assert(kFarthest == kHalo * kBlockDim);
 template <typename G, Sweep kSweep>
 struct Band {
   static constexpr bool kAfter = kSweep == Sweep::kKeys;
-  int groups;
+  int groups;     // none, two or three
   uint32_t bits;  // elements inside, eight for each group: 4 * (column / 8) + i
   float scale;    // of scores, for powers of 2
   uint64_t seed;
 
   __device__ explicit Band(const SweepArgs& args) : bits(0) {
-    groups = args.has_near ? (args.left + kBlockDim - 1) / kBlockDim + 1 : 0;
+    groups = args.has_near ? max((args.left + kBlockDim - 1) / kBlockDim + 1, 2) : 0;
     scale = args.near_scale * kLog2E;
     seed = G::kDrops ? dropout_seed(args) : 0;
     for (int i = 0; i < kMostGroups * 8; ++i) {
@@ -29,6 +29,7 @@ struct Band {
       const int apart = i / 8 * kBlockDim + (kAfter ? across : -across);  // key to query
       if (apart >= 0 && apart <= args.left) bits |= 1u << i;
     }
+    asm volatile("" : "+r"(bits));  // not to be computed again in every step
   }
   /// Of one group, those of live columns.
   __device__ __forceinline__ uint32_t inside(int group, uint32_t live) const {
@@ -39,28 +40,69 @@ struct Band {
   }
 };
 
-/// Calls body(k, tile of the chunk) for the groups of columns that the warp's rows see: near, or
-/// far, those inside the chunk, or both.
+/// The groups of columns that the warp's rows see: near, or far, those inside the chunk, or both.
 enum class Reach { kNear, kFar, kBoth };
+template <Reach kReach>
+constexpr int kGroups = kReach == Reach::kNear ? kMostGroups : kTiles;
+/// The last of them, -1 for none.
+template <Reach kReach, typename G, Sweep kSweep>
+__device__ __forceinline__ int last_group(const Walk<G, kSweep>& walk,
+                                          const Band<G, kSweep>& band) {
+  const int own = walk.place.tile, far = kSweep == Sweep::kKeys ? kTiles - 1 - own : own;
+  if (kReach == Reach::kFar) return far;
+  return kReach == Reach::kNear ? band.groups - 1 : max(band.groups - 1, far);
+}
+/// Which tile of the chunk a group is.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ int tile_of_group(const Walk<G, kSweep>& walk, int k) {
+  return kSweep == Sweep::kKeys ? walk.place.tile + k : walk.place.tile - k;
+}
+/// Calls body(k, tile of the chunk) for every group.
 template <Reach kReach, typename G, Sweep kSweep, typename Body>
 __device__ __forceinline__ void each_group(const Walk<G, kSweep>& walk,
                                            const Band<G, kSweep>& band, const Body& body) {
-  const int own = walk.place.tile, farthest = kSweep == Sweep::kKeys ? kTiles - 1 - own : own;
+  const int last = last_group<kReach>(walk, band);
 #pragma unroll
-  for (int k = 0; k < (kReach == Reach::kNear ? kMostGroups : kTiles); ++k) {
-    const bool near = k < band.groups, far = k <= farthest;
-    if (kReach == Reach::kNear ? near : kReach == Reach::kFar ? far : near || far)
-      body(k, kSweep == Sweep::kKeys ? own + k : own - k);
+  for (int k = 0; k < kGroups<kReach>; ++k) {
+    if (k <= last) body(k, tile_of_group(walk, k));
   }
 }
 
-/// c = rows columns^T.
-template <typename G>
-__device__ __forceinline__ void multiply_columns(Block& c, const Fragment (&rows)[G::kBlocks],
-                                                 const Loader<G>& load, int tile) {
-  clear(c);
+/// c[k] = rows columns^T for every group, with rows(s) of kRowBlocks blocks of channels and
+/// `place_of(tile)` of the columns in shared memory, and then(k, tile, whether they see it). All groups in the chunk (or two of the band's) are multiplied at once,
+/// whether the warp's rows see them or not: products that wait for one another are few instructions
+/// and much time. Where a group is none of theirs, c has the own tile's product.
+template <Reach kReach, int kRowBlocks, int kCount, typename G, Sweep kSweep, typename Rows,
+          typename PlaceOf, typename Then>
+__device__ __forceinline__ void multiply_groups(Block (&c)[kCount], const Rows& rows,
+                                                const Walk<G, kSweep>& walk,
+                                                const Band<G, kSweep>& band, const Loader<G>& load,
+                                                int first_block, const PlaceOf& place_of,
+                                                const Then& then) {
+  constexpr int kAtOnce = kReach == Reach::kNear ? 2 : kTiles;
+  const int last = last_group<kReach>(walk, band);
 #pragma unroll
-  for (int s = 0; s < G::kBlocks; ++s) add_product(c, rows[s], load.right(tile, s));
+  for (int from = 0; from < kGroups<kReach>; from += kAtOnce) {
+    constexpr int kGroupCount = kGroups<kReach>;
+    if (from > last) break;
+    int place[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      place[i] = place_of(tile_of_group(walk, from + i <= last ? from + i : 0));
+#pragma unroll
+    for (int s = 0; s < kRowBlocks; ++s) {
+      const Fragment row = rows(s);
+#pragma unroll
+      for (int i = 0; i < kAtOnce && from + i < kGroupCount; ++i) {
+        const Fragment columns = load.right(place[i], first_block + s);
+        if (s == 0) set_product(c[from + i], row, columns);
+        if (s != 0) add_product(c[from + i], row, columns);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce && from + i < kGroupCount; ++i)
+      then(from + i, tile_of_group(walk, from + i), from + i <= last);
+  }
 }
 /// sum += a columns, for this slice of the columns' channels.
 template <typename G>
@@ -70,11 +112,17 @@ __device__ __forceinline__ void add_columns(Block (&sum)[kSliceBlocks], const Fr
   for (int b = 0; b < kSliceBlocks; ++b)
     add_product(sum[b], a, load.right_turned(tile, slice * kSliceBlocks + b));
 }
-template <typename G>
-__device__ __forceinline__ void load_rows(Fragment (&rows)[G::kBlocks], const Loader<G>& load,
-                                          int tile) {
-#pragma unroll
-  for (int s = 0; s < G::kBlocks; ++s) rows[s] = load.left(tile, s);
+
+/// The same with rows of the warp's own tensor `own` and columns of the walk's tensor `other`, over
+/// all channels.
+template <Reach kReach, int kCount, typename G, Sweep kSweep, typename Then>
+__device__ __forceinline__ void multiply_raw_groups(Block (&c)[kCount], int own, int other,
+                                                    const Walk<G, kSweep>& walk,
+                                                    const Band<G, kSweep>& band,
+                                                    const Loader<G>& load, const Then& then) {
+  const auto rows = [&](int s) { return load.left(walk.own_tile(own), s); };
+  const auto place_of = [&](int tile) { return walk.tile(other, tile); };
+  multiply_groups<kReach, G::kBlocks>(c, rows, walk, band, load, 0, place_of, then);
 }
 
 /// What dropout leaves of a group's elements: factors.
@@ -89,22 +137,20 @@ __device__ __forceinline__ void kept_factors(Block& kept, const Walk<G, kSweep>&
   }
 }
 
-/// a = weight * softmax; writes log_sum_exp.
+/// a += weight * softmax; writes log_sum_exp.
 template <typename G>
 __device__ __forceinline__ void near_forward(Block (&a)[kTiles],
                                              const Walk<G, Sweep::kForward>& walk,
                                              const Band<G, Sweep::kForward>& band,
                                              const Loader<G>& load, float weight) {
   const SweepArgs& args = walk.args;
-  Fragment q[G::kBlocks];
-  load_rows<G>(q, load, walk.own_tile(0));
+  Block p[kMostGroups];
   float peak[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, base[2], factor[2];
-  each_group<Reach::kNear>(walk, band, [&](int k, int tile) {
-    multiply_columns<G>(a[k], q, load, walk.tile(0, tile));
+  multiply_raw_groups<Reach::kNear>(p, 0, 0, walk, band, load, [&](int k, int tile, bool) {
     const uint32_t inside = band.inside(k, walk.live_bits(tile));
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      float& score = a[k][i / 4][i % 4];
+      float& score = p[k][i / 4][i % 4];
       score = inside >> i & 1 ? score : -INFINITY;
       peak[i % 4 / 2] = fmaxf(peak[i % 4 / 2], score);
     }
@@ -117,9 +163,9 @@ __device__ __forceinline__ void near_forward(Block (&a)[kTiles],
   each_group<Reach::kNear>(walk, band, [&](int k, int) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      float& p = a[k][i / 4][i % 4];
-      p = Bf16::exp2(p * band.scale - base[i % 4 / 2]);
-      total[i % 4 / 2] += p;
+      float& element = p[k][i / 4][i % 4];
+      element = Bf16::exp2(element * band.scale - base[i % 4 / 2]);
+      total[i % 4 / 2] += element;
     }
   });
 #pragma unroll
@@ -131,8 +177,11 @@ __device__ __forceinline__ void near_forward(Block (&a)[kTiles],
     Block kept;
     if (G::kDrops) kept_factors(kept, walk, band, tile);
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-      a[k][i / 4][i % 4] *= G::kDrops ? factor[i % 4 / 2] * kept[i / 4][i % 4] : factor[i % 4 / 2];
+    for (int i = 0; i < 8; ++i) {
+      const float here =
+          G::kDrops ? factor[i % 4 / 2] * kept[i / 4][i % 4] : factor[i % 4 / 2];
+      a[k][i / 4][i % 4] += here * p[k][i / 4][i % 4];
+    }
   });
   const uint32_t live = walk.live_bits(walk.place.tile);
   float* log_sum_exp = args.log_sum_exp + walk.place.row_index(args, 1, 0);
@@ -143,31 +192,29 @@ __device__ __forceinline__ void near_forward(Block (&a)[kTiles],
   });
 }
 
-/// dq += the near field's gradient, from g = grad_out v^T; writes row dots sum_j p_ij dp_ij to
-/// `dots`, [length]. Returns <dO, near field> of rows g and g + 8: the gradient of the weight.
+/// dq += the near field's gradient, from g = grad_out v^T; writes row dots sum_j p_ij dp_ij.
+/// Returns <dO, near field> of rows g and g + 8: the gradient of the weight.
 template <typename G>
 __device__ __forceinline__ float near_query(Block (&dq)[kSliceBlocks], const Block (&g)[kTiles],
                                             const Walk<G, Sweep::kQueries>& walk,
                                             const Band<G, Sweep::kQueries>& band,
                                             const Loader<G>& load, const float (&log_sum_exp)[2],
-                                            float weight, float* dots) {
-  const float factor = walk.args.near_scale * weight;
+                                            float weight) {
+  const SweepArgs& args = walk.args;
+  const float log_sum[2] = {log_sum_exp[0] * kLog2E, log_sum_exp[1] * kLog2E};
+  const float factor = args.near_scale * weight;
   Block p[kMostGroups];
   float dot[2] = {0.f, 0.f};
-  const float log_sum[2] = {log_sum_exp[0] * kLog2E, log_sum_exp[1] * kLog2E};
   {
-    Fragment q[G::kBlocks];
-    load_rows<G>(q, load, walk.own_tile(0));
-    each_group<Reach::kNear>(walk, band, [&](int k, int tile) {
-      multiply_columns<G>(p[k], q, load, walk.tile(0, tile));
+    multiply_raw_groups<Reach::kNear>(p, 0, 0, walk, band, load, [&](int k, int tile, bool) {
       const uint32_t inside = band.inside(k, walk.live_bits(tile));
       Block kept;
       if (G::kDrops) kept_factors(kept, walk, band, tile);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         float& element = p[k][i / 4][i % 4];
-        element =
-            inside >> i & 1 ? Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]) : 0.f;
+        element = inside >> i & 1 ? element : -INFINITY;
+        element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]);
         const float gradient = g[k][i / 4][i % 4];
         dot[i % 4 / 2] += element * (G::kDrops ? gradient * kept[i / 4][i % 4] : gradient);
       }
@@ -180,6 +227,7 @@ __device__ __forceinline__ float near_query(Block (&dq)[kSliceBlocks], const Blo
     by_weight += dot[r];
     dot[r] *= factor;
   }
+  float* dots = args.row_dots + walk.place.row_index(args, G::kFields, G::kMaps);
   each_row_once(walk, [&](int r, int token) { dots[token] = dot[r]; });
   each_group<Reach::kNear>(walk, band, [&](int k, int tile) {
     Block kept;
@@ -195,62 +243,60 @@ __device__ __forceinline__ float near_query(Block (&dq)[kSliceBlocks], const Blo
   return by_weight;
 }
 
-/// Probabilities of one group of queries that see the warp's keys, before dropout.
-template <typename G>
-__device__ __forceinline__ void probabilities(Block& p, const Fragment (&keys)[G::kBlocks],
+/// Two numbers of each half of a tile's tokens: those of this lane's columns.
+__device__ __forceinline__ void column_numbers(float2 (&numbers)[2], const float* of_tile) {
+  const float* mine = of_tile + lane_id() % 4 * 2;
+  numbers[0] = *reinterpret_cast<const float2*>(mine);
+  numbers[1] = *reinterpret_cast<const float2*>(mine + 8);
+}
+/// Probabilities of the queries that see the warp's keys, before dropout.
+template <typename G, int kCount>
+__device__ __forceinline__ void probabilities(Block (&p)[kCount],
                                               const Walk<G, Sweep::kKeys>& walk,
                                               const Band<G, Sweep::kKeys>& band,
-                                              const Loader<G>& load, int k, int tile) {
-  multiply_columns<G>(p, keys, load, walk.tile(0, tile));
-  const uint32_t inside = band.inside(k, walk.live_bits(tile));
-  const float* log_sums = walk.numbers(kLogSumExp, tile) + lane_id() % 4 * 2;
+                                              const Loader<G>& load) {
+  multiply_raw_groups<Reach::kNear>(p, 0, 0, walk, band, load, [&](int k, int tile, bool) {
+    const uint32_t inside = band.inside(k, walk.live_bits(tile));
+    float2 log_sums[2];
+    column_numbers(log_sums, walk.numbers(kLogSumExp, tile));
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float log_sum = log_sums[i / 4 * 8 + i % 2] * kLog2E;
-    float& element = p[i / 4][i % 4];
-    element = inside >> i & 1 ? Bf16::exp2(element * band.scale - log_sum) : 0.f;
-  }
+    for (int i = 0; i < 8; ++i) {
+      const float log_sum = (i % 2 ? log_sums[i / 4].y : log_sums[i / 4].x) * kLog2E;
+      float& element = p[k][i / 4][i % 4];
+      element = inside >> i & 1 ? element : -INFINITY;
+      element = Bf16::exp2(element * band.scale - log_sum);
+    }
+  });
 }
 
-/// dk += the near field's gradient, from g = v grad_out^T.
+/// dk += the near field's gradient, from g = v grad_out^T; `scores` become weight * probabilities,
+/// as dropout leaves them.
+using NearScores = Fragment[kMostGroups];
 template <typename G>
-__device__ __forceinline__ void near_key(Block (&dk)[kSliceBlocks], const Block (&g)[kTiles],
+__device__ __forceinline__ void near_key(Block (&dk)[kSliceBlocks], NearScores& scores,
+                                         const Block (&g)[kTiles],
                                          const Walk<G, Sweep::kKeys>& walk,
                                          const Band<G, Sweep::kKeys>& band, const Loader<G>& load,
                                          float weight) {
   const float factor = walk.args.near_scale * weight;
-  Fragment keys[G::kBlocks];
-  load_rows<G>(keys, load, walk.own_tile(0));
-  each_group<Reach::kNear>(walk, band, [&](int k, int tile) {
-    Block p, kept;
-    probabilities<G>(p, keys, walk, band, load, k, tile);
-    if (G::kDrops) kept_factors(kept, walk, band, tile);
-    const float* dots = walk.numbers(kDot<G> + G::kMaps, tile) + lane_id() % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      float& element = p[i / 4][i % 4];
-      const float gradient = G::kDrops ? g[k][i / 4][i % 4] * kept[i / 4][i % 4]
-                                       : g[k][i / 4][i % 4];
-      // The dot of a token that is not inside may be anything.
-      element = element == 0.f ? 0.f : element * (factor * gradient - dots[i / 4 * 8 + i % 2]);
-    }
-    add_columns<G>(dk, rounded(p), load, walk.tile(0, tile), walk.place.slice);
-  });
-}
-/// a = weight * probabilities, as dropout leaves them.
-template <typename G>
-__device__ __forceinline__ void near_values(Block (&a)[kTiles], const Walk<G, Sweep::kKeys>& walk,
-                                            const Band<G, Sweep::kKeys>& band,
-                                            const Loader<G>& load, float weight) {
-  Fragment keys[G::kBlocks];
-  load_rows<G>(keys, load, walk.own_tile(0));
+  Block p[kMostGroups];
+  probabilities<G>(p, walk, band, load);
   each_group<Reach::kNear>(walk, band, [&](int k, int tile) {
     Block kept;
-    probabilities<G>(a[k], keys, walk, band, load, k, tile);
     if (G::kDrops) kept_factors(kept, walk, band, tile);
+    float2 dots[2];
+    column_numbers(dots, walk.numbers(kDot<G> + G::kMaps, tile));
+    Block weighted;
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-      a[k][i / 4][i % 4] *= G::kDrops ? weight * kept[i / 4][i % 4] : weight;
+    for (int i = 0; i < 8; ++i) {
+      float& element = p[k][i / 4][i % 4];
+      float gradient = g[k][i / 4][i % 4], here = weight * element;
+      if (G::kDrops) gradient *= kept[i / 4][i % 4], here *= kept[i / 4][i % 4];
+      weighted[i / 4][i % 4] = here;
+      element *= factor * gradient - (i % 2 ? dots[i / 4].y : dots[i / 4].x);
+    }
+    scores[k] = rounded(weighted);
+    add_columns<G>(dk, rounded(p[k]), load, walk.tile(0, tile), walk.place.slice);
   });
 }
 

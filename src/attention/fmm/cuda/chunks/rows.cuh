@@ -6,35 +6,70 @@
 
 namespace fmmformer::cuda::chunks {
 
-/// Features of sixteen raw rows in shared memory, for the block `s` of channels. Raw rows are
-/// loaded again for every map, an instruction for sixteen rows and columns: registers are scarce.
-template <typename G, int kMap>
-__device__ __forceinline__ Fragment feature_block(const Loader<G>& load, int tile, int s) {
-  Fragment f = load.left(tile, s);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) f.r[i] = feature_pair<kMap>(f.r[i], decay_of(f.r[i]));
-  return f;
-}
+/// Sixteen raw rows of q or k in shared memory, and what the maps make of them as operands. Rows
+/// are loaded again for every map, an instruction for sixteen rows and columns: registers are
+/// scarce. Where Memory has room, so is exp(-|x|), which maps and slopes share.
+template <typename G, Sweep kSweep>
+struct OwnRows {
+  static constexpr bool kKept = Memory<G, kSweep>::kKeepsDecay;
+  const Loader<G>& load;
+  int tile;
+  uint4* decay;  // of this lane, kWarpSize apart for every block
 
-/// sum += factor * gradient with respect to f, times f's slope; a factor for rows g and g + 8.
-template <typename G, int kMap>
-__device__ __forceinline__ void add_input_gradient(Block (&sum)[kSliceBlocks],
-                                                   const Block (&gradient)[kSliceBlocks],
-                                                   const float (&factor)[2], const Loader<G>& load,
-                                                   int tile, int first_block) {
+  __device__ __forceinline__ explicit OwnRows(const Walk<G, kSweep>& walk, const Loader<G>& load)
+      : load(load), tile(walk.own_tile(0)) {
+    if constexpr (kKept) {
+      decay = shared_at<uint4>(Memory<G, kSweep>::kDecay) +
+              walk.place.warp * G::kBlocks * kWarpSize + lane_id();
 #pragma unroll
-  for (int b = 0; b < kSliceBlocks; ++b) {
-    const Fragment x = load.left(tile, first_block + b);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      float low, high;
-      slope_pair<kMap>(x.r[j], decay_of(x.r[j]), low, high);
-      float* to = sum[b][j / 2] + j % 2 * 2;
-      const float* from = gradient[b][j / 2] + j % 2 * 2;
-      to[0] += factor[j % 2] * from[0] * low, to[1] += factor[j % 2] * from[1] * high;
+      for (int s = 0; s < G::kBlocks; ++s) {
+        const Fragment e = decay_block(load.left(tile, s));
+        decay[s * kWarpSize] = make_uint4(e.r[0], e.r[1], e.r[2], e.r[3]);
+      }
     }
   }
-}
+  /// Features of the block `s` of channels.
+  template <int kMap>
+  __device__ __forceinline__ Fragment features(int s) const {
+    Fragment f = load.left(tile, s);
+    const Fragment e = decay_of_block<kMap>(f, s);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) f.r[i] = feature_pair<kMap>(f.r[i], e.r[i]);
+    return f;
+  }
+  /// sum += factor * gradient with respect to f, times f's slope; a factor for rows g and g + 8.
+  template <int kMap>
+  __device__ __forceinline__ void add_input_gradient(Block (&sum)[kSliceBlocks],
+                                                     const Block (&gradient)[kSliceBlocks],
+                                                     const float (&factor)[2],
+                                                     int first_block) const {
+#pragma unroll
+    for (int b = 0; b < kSliceBlocks; ++b) {
+      const Fragment x = load.left(tile, first_block + b);
+      const Fragment e = decay_of_block<kMap>(x, first_block + b);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float low, high;
+        slope_pair<kMap>(x.r[j], e.r[j], low, high);
+        float* to = sum[b][j / 2] + j % 2 * 2;
+        const float* from = gradient[b][j / 2] + j % 2 * 2;
+        to[0] += factor[j % 2] * from[0] * low, to[1] += factor[j % 2] * from[1] * high;
+      }
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ Fragment decay_block(const Fragment& x) {
+    return {{decay_of(x.r[0]), decay_of(x.r[1]), decay_of(x.r[2]), decay_of(x.r[3])}};
+  }
+  template <int kMap>
+  __device__ __forceinline__ Fragment decay_of_block(const Fragment& x, int s) const {
+    if constexpr (kMap == 2) return x;  // tanh1 does without
+    if constexpr (!kKept) return decay_block(x);
+    const uint4 e = decay[s * kWarpSize];
+    return {{e.x, e.y, e.z, e.w}};
+  }
+};
 
 /// Rows g and g + 8 times a factor each.
 __device__ __forceinline__ void scale_rows(Fragment& f, const SplitFactor (&factor)[2]) {
@@ -51,11 +86,11 @@ __device__ __forceinline__ void write_rows(const Walk<G, kSweep>& walk, const Vi
   const int tile = walk.own_tile(stage);
   const int first_piece = place.slice * (kSlice / kPiece);
   place.meet_slices();
-  const int at = tile + result_place<G>();
+  const int at = result_place<G>();
 #pragma unroll
   for (int n = 0; n < 2 * kSliceBlocks; ++n) {
     const float(&c)[4] = rows[n / 2][n % 2];
-    const int to = at ^ (first_piece + n) << 4;
+    const int to = tile + further<G>(at, first_piece + n);
     *shared_at<uint32_t>(to) = Bf16::pack(c[0], c[1]);
     *shared_at<uint32_t>(to + 8 * G::kRow) = Bf16::pack(c[2], c[3]);
   }
@@ -66,7 +101,7 @@ __device__ __forceinline__ void write_rows(const Walk<G, kSweep>& walk, const Vi
   Elem* to = rows_of(view, place) + first * view.row_stride + piece * kPiece;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    uint4 all = *shared_at<uint4>(tile + swizzled<G>(row + 4 * i, piece));
+    uint4 all = *shared_at<uint4>(tile + piece_place<G>(row + 4 * i, piece));
     if (!(live >> (row + 4 * i) & 1)) all = make_uint4(0, 0, 0, 0);
     if (first + 4 * i < walk.args.length)
       *reinterpret_cast<uint4*>(to + 4 * i * view.row_stride) = all;
@@ -83,6 +118,16 @@ __device__ __forceinline__ void each_row_once(const Walk<G, kSweep>& walk, const
     const int token = walk.token(walk.place.tile) + row_of(2 * r);
     if (token < walk.args.length) body(r, token);
   }
+}
+
+/// Numbers of rows g and g + 8, from one of [pairs, fields, length].
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ void load_numbers(float (&numbers)[2], const Walk<G, kSweep>& walk,
+                                             const float* all, int fields, int field) {
+  const float* mine = all + walk.place.row_index(walk.args, fields, field);
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    numbers[r] = mine[min(walk.token(walk.place.tile) + row_of(2 * r), walk.args.length - 1)];
 }
 
 }  // namespace fmmformer::cuda::chunks

@@ -18,7 +18,6 @@ namespace fmmformer::cuda::chunks {
 
 constexpr int kTiles = kChunk / kBlockDim;       // of sixteen tokens
 constexpr int kHalo = 2;                         // tiles of a neighbour that a band may reach
-constexpr int kRing = 2 * kTiles + kHalo;        // the chunk, the next one, and the halo
 constexpr int kSlice = 64;                       // channels of a warp's results
 constexpr int kSliceBlocks = kSlice / kBlockDim;
 constexpr int kPiece = 8;                        // elements that are copied at once
@@ -31,8 +30,10 @@ struct Shape {
   static constexpr int kBlocks = kDim / kBlockDim;  // of channels
   static constexpr int kSlices = kDim / kSlice, kWarps = kTiles * kSlices;
   static constexpr int kThreads = kWarps * kWarpSize, kPieces = kDim / kPiece;
-  // In shared memory, in bytes.
-  static constexpr int kRow = kDim * sizeof(Elem), kTile = kBlockDim * kRow, kArea = kTiles * kTile;
+  // In shared memory, in bytes. Eight rows' pieces of the same channels must lie in different banks:
+  // rows are padded by a piece or, where memory is too small for that, their pieces permuted.
+  static constexpr bool kPadded = kDim > 64 || kMaps <= 2;
+  static constexpr int kRow = kDim * sizeof(Elem) + (kPadded ? 16 : 0), kTile = kBlockDim * kRow, kArea = kTiles * kTile;
 };
 
 template <typename T>
@@ -41,8 +42,7 @@ __device__ __forceinline__ T* shared_at(int offset) {
   return reinterpret_cast<T*>(dynamic_memory + offset);
 }
 
-/// Where things lie in a sweep's shared memory, in bytes. Rows of tiles are not padded: see
-/// swizzled().
+/// Where things lie in a sweep's shared memory, in bytes.
 template <typename G, Sweep kSweep>
 struct Memory {
   static constexpr bool kSums = kSweep == Sweep::kSumOfKeys || kSweep == Sweep::kSumOfQueries;
@@ -51,6 +51,8 @@ struct Memory {
   // Numbers of a row that come with it: log_sum_exp, normalisers, the maps' dots, the near one.
   static constexpr int kNumberCount = kOfQueries ? 2 * G::kFields : 0;
 
+  // Tiles of a ring: the chunk, the next one, and the halo; or the next two.
+  static constexpr int kRing = kSums ? 3 * kTiles : 2 * kTiles + kHalo;
   static constexpr int kBand = 0;                                    // [2][kRing] tiles
   static constexpr int kOwn = kBand + 2 * kRing * G::kTile;          // [kOwnTensors][kTiles] tiles
   static constexpr int kFeatures = kOwn + kOwnTensors * G::kArea;    // [kMaps][kTiles] tiles
@@ -61,8 +63,12 @@ struct Memory {
   // float [maps][kDim]; forward, see KeySumOperands: as many bytes.
   static constexpr int kExchange = kKeySums + (kSums ? 0 : G::kMaps * G::kDim * sizeof(float));
   static constexpr int kExchangeFloats = G::kFields * G::kWarps * kBlockDim;
-  static constexpr int kBytes =
+  // uint4 [warps][kBlocks][32]: see OwnRows.
+  static constexpr int kDecay =
       kExchange + (kSweep == Sweep::kQueries ? kExchangeFloats * sizeof(float) : 0);
+  static constexpr bool kKeepsDecay =
+      G::kSlices == 1 && G::kMaps <= 2 && (kSweep == Sweep::kQueries || kSweep == Sweep::kKeys);
+  static constexpr int kBytes = kDecay + (kKeepsDecay ? G::kArea : 0);
 };
 
 /// The chunks [begin, end) that a thread block walks, and what a warp has to do there.
@@ -80,11 +86,19 @@ struct Place {
     end = (min(first + args.segment_length, args.length) + kChunk - 1) / kChunk;
     // The same in every lane, as the compiler sees from the shuffle.
     warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0);
-    tile = warp % kTiles, slice = warp / kTiles;
+    slice = warp / kTiles, tile = warp % kTiles;
+    // The last rows see the most columns. Of two blocks on a multiprocessor one has them the other
+    // way round, so that no scheduler has two warps with them.
+    if (2 * blockIdx.x >= gridDim.x) tile = kTiles - 1 - tile;
   }
   /// Of one of `fields` numbers that every row has, [pairs, fields, length].
   __device__ int64_t row_index(const SweepArgs& args, int fields, int field) const {
     return (int64_t(pair) * fields + field) * args.length;
+  }
+  /// Keeps the compiler from computing addresses before the walk: those of a step are cheaper than
+  /// the registers that would hold them.
+  __device__ __forceinline__ void forget() {
+    asm volatile("" : "+r"(pair), "+r"(b), "+r"(h));
   }
   /// Waits for the other warps with the same rows.
   __device__ __forceinline__ void meet_slices() const {
@@ -101,11 +115,28 @@ struct Place {
   }
 };
 
-/// A row's pieces of sixteen bytes are permuted by its number, so that eight rows' pieces of the
-/// same channels lie in different banks.
+/// c = a b^T: add_product to zeros that need no registers.
+__device__ __forceinline__ void set_product(Block& c, const Fragment& a, const Fragment& b) {
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%10,%10,%10,%10};\n"
+        : "=f"(c[n][0]), "=f"(c[n][1]), "=f"(c[n][2]), "=f"(c[n][3])
+        : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[n]), "r"(b.r[2 + n]),
+          "f"(0.f));
+  }
+}
+
+/// Bytes into a tile where a row's piece of sixteen bytes begins.
 template <typename G>
-__device__ __forceinline__ int swizzled(int row, int piece) {
-  return row * G::kRow + ((piece ^ (row & 7)) << 4);
+__device__ __forceinline__ int piece_place(int row, int piece) {
+  return row * G::kRow + ((G::kPadded ? piece : piece ^ (row & 7)) << 4);
+}
+/// From a place in piece 0 (or 1, by even numbers) of a row to the same place `pieces` further.
+template <typename G>
+__device__ __forceinline__ int further(int place, int pieces) {
+  return G::kPadded ? place + (pieces << 4) : place ^ pieces << 4;
 }
 
 /// Sixteen rows and columns of a tile as operands: `tile` is its place in shared memory, `s` the
@@ -116,32 +147,33 @@ struct Loader {
 
   __device__ Loader() {
     const int lane = lane_id();
-    rows = swizzled<G>(lane % 16, lane / 16);
-    turned = swizzled<G>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    rows = piece_place<G>(lane % 16, lane / 16);
+    turned = piece_place<G>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
   }
+  __device__ __forceinline__ void forget() { asm volatile("" : "+r"(rows), "+r"(turned)); }
   __device__ __forceinline__ Fragment left(int tile, int s) const {
     Fragment f;
-    Bf16::ldmatrix4(f.r, shared_at<Elem>(tile + (rows ^ s << 5)));
+    Bf16::ldmatrix4(f.r, shared_at<Elem>(tile + further<G>(rows, 2 * s)));
     return f;
   }
   __device__ __forceinline__ Fragment left_turned(int tile, int s) const {
     Fragment f;
-    Bf16::ldmatrix4_transposed(f.r, shared_at<Elem>(tile + (turned ^ s << 5)));
+    Bf16::ldmatrix4_transposed(f.r, shared_at<Elem>(tile + further<G>(turned, 2 * s)));
     return f;
   }
   __device__ __forceinline__ Fragment right(int tile, int s) const {
-    return load_right_at(shared_at<Elem>(tile + (turned ^ s << 5)));
+    return load_right_at(shared_at<Elem>(tile + further<G>(turned, 2 * s)));
   }
   __device__ __forceinline__ Fragment right_turned(int tile, int s) const {
-    return load_turned_right_at(shared_at<Elem>(tile + (rows ^ s << 5)));
+    return load_turned_right_at(shared_at<Elem>(tile + further<G>(rows, 2 * s)));
   }
 };
 
 /// Bytes into a tile where this lane's pair of columns of row g begins, as a product's result has
-/// it; piece n is there ^ n << 4, row g + 8 at + 8 rows.
+/// it; that of piece n is further() by n, that of row g + 8 by 8 rows.
 template <typename G>
 __device__ __forceinline__ int result_place() {
-  return swizzled<G>(lane_id() / 4, 0) + lane_id() % 4 * 4;
+  return piece_place<G>(lane_id() / 4, 0) + lane_id() % 4 * 4;
 }
 
 }  // namespace fmmformer::cuda::chunks

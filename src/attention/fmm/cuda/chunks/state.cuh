@@ -44,11 +44,10 @@ __device__ __forceinline__ void make_features(const Walk<G, kSweep>& walk,
   using M = Memory<G, kSweep>;
   const SweepArgs& args = walk.args;
   const int row = threadIdx.x / G::kPieces, piece = threadIdx.x % G::kPieces;
-  const int offset = swizzled<G>(row, piece);
+  const int offset = piece_place<G>(row, piece);
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
     const uint4 raw = *shared_at<uint4>(walk.tile(0, i) + offset);
-    const bool live = walk.live >> (row + i * kBlockDim) & 1;
     const uint32_t x[4] = {raw.x, raw.y, raw.z, raw.w};
     uint32_t decay[4];
 #pragma unroll
@@ -67,8 +66,14 @@ __device__ __forceinline__ void make_features(const Walk<G, kSweep>& walk,
         for (int j = 0; j < 4; ++j) f[j] = factor.times(f[j]);
       }
       *shared_at<uint4>(M::kFeatures + kMap * G::kArea + i * G::kTile + offset) =
-          live ? make_uint4(f[0], f[1], f[2], f[3]) : make_uint4(0, 0, 0, 0);
+          make_uint4(f[0], f[1], f[2], f[3]);
     });
+  }
+  if (walk.live == ~uint64_t(0)) return;
+#pragma unroll 1
+  for (int i = 0; i < kTiles * G::kMaps; ++i) {
+    if (walk.live >> (row + i % kTiles * kBlockDim) & 1) continue;
+    *shared_at<uint4>(M::kFeatures + i * G::kTile + offset) = make_uint4(0, 0, 0, 0);
   }
 }
 
@@ -127,13 +132,13 @@ struct State {
   template <Sweep kSweep>
   __device__ __forceinline__ void publish(int warp) const {
     using M = Memory<G, kSweep>;
-    const int at = M::kState + warp * G::kTile + result_place<G>();
+    const int state = M::kState + warp * G::kTile, at = result_place<G>();
 #pragma unroll
     for (int n = 0; n < 2 * G::kBlocks; ++n) {
 #pragma unroll
       for (int l = 0; l < G::kMaps; ++l) {
         const float(&c)[4] = sums[l][n / 2][n % 2];
-        const int to = (at ^ n << 4) + l * M::kStateOfMap;
+        const int to = state + further<G>(at, n) + l * M::kStateOfMap;
         *shared_at<uint32_t>(to) = Bf16::pack(c[0], c[1]);
         *shared_at<uint32_t>(to + 8 * G::kRow) = Bf16::pack(c[2], c[3]);
       }

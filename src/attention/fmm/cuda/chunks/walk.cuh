@@ -32,28 +32,28 @@ struct Walk {
   static constexpr bool kBackwards = kSweep == Sweep::kKeys;
   static constexpr int kDirection = kBackwards ? -1 : 1;
   const SweepArgs& args;
-  const Place<G>& place;
+  Place<G>& place;
   int chunk;             // the walk's
   int slot = 0;          // of its first tile in the ring
   uint64_t live = 0;     // its live tokens,
   uint64_t beside = 0;   // those of the chunk that was before it,
   uint64_t coming = 0;   // and of the next
-  uint8_t looked_at[2];  // this lane's tokens of the chunk after that
+  uint8_t looked_at[2];  // this lane's tokens of the chunk that is copied next
 
-  __device__ Walk(const SweepArgs& args, const Place<G>& place)
+  __device__ Walk(const SweepArgs& args, Place<G>& place)
       : args(args), place(place), chunk(kBackwards ? place.end - 1 : place.begin) {}
 
-  /// Tile `index` of the ring, counted from the chunk's first: -2 to 5.
+  /// Tile `index` of the ring, counted from the chunk's first.
   __device__ __forceinline__ int ring_place(int index) const {
-    const int at = slot + index;
-    return at < 0 ? at + kRing : at >= kRing ? at - kRing : at;
+    const unsigned at = slot + index + (index < 0 ? M::kRing : 0);
+    return min(at, at - M::kRing);  // the latter is huge unless it is the place
   }
   __device__ __forceinline__ int tile(int which, int index) const {
-    return M::kBand + (which * kRing + ring_place(index)) * G::kTile;
+    return M::kBand + (which * M::kRing + ring_place(index)) * G::kTile;
   }
   /// One of the numbers that sixteen rows have, see Memory.
   __device__ __forceinline__ const float* numbers(int which, int index) const {
-    return shared_at<float>(M::kNumbers) + (which * kRing + ring_place(index)) * kBlockDim;
+    return shared_at<float>(M::kNumbers) + (which * M::kRing + ring_place(index)) * kBlockDim;
   }
   __device__ __forceinline__ int own_tile(int which) const {
     return M::kOwn + which * G::kArea + place.tile * G::kTile;
@@ -67,25 +67,6 @@ struct Walk {
     return chunk * kChunk + index * kBlockDim;
   }
 
-  /// Loads the first chunk and what its band sees beside it. Barriers must follow, as in run().
-  __device__ void start() {
-    look_at(chunk - kDirection);
-    beside = live_tokens(chunk - kDirection);
-    look_at(chunk);
-    live = live_tokens(chunk);
-    look_at(chunk + kDirection);
-    if (args.has_near) {
-      const int first = kBackwards ? kTiles : -kHalo;
-      copy<kHalo>(first, kBackwards ? beside : beside >> (kChunk - kHalo * kBlockDim));
-    }
-    copy<kTiles>(0, live);
-    commit_copies();
-  }
-  __device__ void begin_next() {
-    coming = live_tokens(chunk + kDirection);
-    look_at(chunk + 2 * kDirection);
-    copy<kTiles>(kDirection * kTiles, coming);
-  }
   /// Begins to copy sixteen rows for this warp: its slice of the channels.
   __device__ void begin_own(int which, const View& view, int of_chunk, uint64_t of_live) const {
     const int piece = place.slice * (kSlice / kPiece) + lane_id() % 8, row = lane_id() / 8;
@@ -94,25 +75,38 @@ struct Walk {
     const uint32_t bits = static_cast<uint32_t>(of_live >> place.tile * kBlockDim);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      copy_async(shared_at<Elem>(own_tile(which) + swizzled<G>(row + 4 * i, piece)),
+      copy_async(shared_at<Elem>(own_tile(which) + piece_place<G>(row + 4 * i, piece)),
                  from + 4 * i * view.row_stride, bits >> (row + 4 * i) & 1);
     }
   }
 
-  /// prepare(), with the chunk's tiles there, and between two barriers body(), with the own rows
-  /// too. begin_own_rows(chunk, live): all copies of own rows.
-  template <typename BeginOwnRows, typename Prepare, typename Body>
-  __device__ __forceinline__ void run(const BeginOwnRows& begin_own_rows, const Prepare& prepare,
-                                      const Body& body) {
-    start();
+  /// Walks the chunks: prepare(), with the chunk's tiles there, and between two barriers body(), with
+  /// the own rows too. begin_own_rows(chunk, live) copies those; first() comes while the first copies
+  /// are under way.
+  template <typename BeginOwnRows, typename First, typename Prepare, typename Body>
+  __device__ __forceinline__ void run(const BeginOwnRows& begin_own_rows, const First& first,
+                                      const Prepare& prepare, const Body& body) {
+    look_at(chunk - kDirection);
+    beside = live_tokens(chunk - kDirection);
+    look_at(chunk);
+    live = live_tokens(chunk);
+    look_at(chunk + kDirection);
+    if (args.has_near) {
+      copy<kHalo>(kBackwards ? kTiles : -kHalo,
+                  kBackwards ? beside : beside >> (kChunk - kHalo * kBlockDim));
+    }
+    copy<kTiles>(0, live);
+    commit_copies();
     begin_own_rows(chunk, live);
     commit_copies();
+    first();
     wait_for_older_copies();
     __syncthreads();
 #pragma unroll 1
     for (int left = place.end - place.begin; left > 0; --left) {
+      place.forget();
       prepare();
-      if (left > 1) begin_next();
+      if (left > 1) begin(kDirection, coming);
       commit_copies();
       wait_for_older_copies();
       __syncthreads();
@@ -126,7 +120,39 @@ struct Walk {
     }
   }
 
+  /// The same without own rows, in sums: a step is short, so two chunks are under way.
+  template <typename Prepare, typename Body>
+  __device__ __forceinline__ void run_ahead(const Prepare& prepare, const Body& body) {
+    int left = place.end - place.begin;
+    look_at(chunk);
+    begin(0, live);
+    commit_copies();
+    if (left > 1) begin(1, coming);
+    commit_copies();
+    wait_for_older_copies();
+    __syncthreads();
+#pragma unroll 1
+    for (; left > 0; --left) {
+      uint64_t later = 0;
+      if (left > 2) begin(2, later);
+      commit_copies();
+      prepare();
+      wait_for_older_copies();
+      __syncthreads();
+      body();
+      __syncthreads();
+      ++chunk, slot = ring_place(kTiles);
+      live = coming, coming = later;
+    }
+  }
+
  private:
+  /// Begins to copy the chunk that was looked at last, so many from the walk's.
+  __device__ __forceinline__ void begin(int further, uint64_t& of_live) {
+    of_live = live_tokens(chunk + further);
+    look_at(chunk + further + kDirection);
+    copy<kTiles>(further * kTiles, of_live);
+  }
   __device__ void look_at(int of_chunk) {
     if (!args.token_mask) return;
     const bool* mask = args.token_mask + int64_t(place.b) * args.length;
@@ -152,7 +178,7 @@ struct Walk {
   template <int kCount>
   __device__ __forceinline__ void copy(int index, uint64_t bits) const {
     const int row = threadIdx.x / G::kPieces, piece = threadIdx.x % G::kPieces;
-    const int offset = swizzled<G>(row, piece);
+    const int offset = piece_place<G>(row, piece);
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
       const View& view = M::kOfQueries ? (which == 0 ? args.q : args.grad_out)
