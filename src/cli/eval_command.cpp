@@ -82,7 +82,7 @@ Examples examples_for(const EvalOptions& options, const train::ExperimentConfig&
       options.split.empty() ? tasks::Split::kValid : enum_from_name<tasks::Split>(options.split);
   const auto seed = static_cast<uint64_t>(experiment.train.seed);
   return {tasks::make_task(experiment.task, derive_seed(seed, "task")), split,
-          std::string(enum_name(split))};
+          std::string(enum_name(split)) + (options.sliding ? ", sliding windows" : "")};
 }
 
 train::EvaluationPlan plan_of(const EvalOptions& options, const train::TrainConfig& train,
@@ -118,14 +118,17 @@ int run_eval(const CommandLine& line) {
     live.show("batch " + std::to_string(done) + "/" + std::to_string(all));
   });
   live.clear();
-  const train::Metric& metric = train::metric_for(trained.experiment.model);
+  const train::Metric& metric =
+      train::metric_for(trained.experiment.task.name, trained.experiment.model);
   if (options.json) {
-    const nlohmann::ordered_json result = {{"run", folder},
-                                           {"step", trained.step},
-                                           {"split", examples.name},
-                                           {"loss", score.mean_loss()},
-                                           {std::string(metric.name), metric.value(score)},
-                                           {"count", score.count}};
+    const nlohmann::ordered_json result = {
+        {"run", folder},
+        {"step", trained.step},
+        {"split", examples.name},
+        {"batches", train::evaluation_batches(*examples.task, plan)},
+        {"loss", score.mean_loss()},
+        {std::string(metric.name), metric.value(score)},
+        {"count", score.count}};
     std::printf("%s\n", result.dump().c_str());
   } else {
     std::printf("%s, step %ld, %s: loss %.4f  %s %.2f%s  (%.0f predictions)\n", folder.c_str(),

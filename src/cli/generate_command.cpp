@@ -16,6 +16,7 @@
 #include "fmmformer/core/allocator.h"
 #include "fmmformer/core/config.h"
 #include "train/file_system.h"
+#include "train/interrupt.h"
 #include "train/record_edit.h"
 
 namespace fmmformer::cli {
@@ -54,7 +55,8 @@ void add_options(CLI::App& app, GenerateOptions& options) {
       1);
   app.add_option("--seed", options.generation.seed,
                  "all draws follow from it: the same seed, the same text (default: 1)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
   add_field_options(app, options.generation.sampling);
   app.add_flag("--allow-unknown", options.allow_unknown,
                "words of the prompt that the vocabulary does not have are read as <unk>");
@@ -102,7 +104,8 @@ struct Sample {
 
 /// Text as it comes, unless it is to be JSON.
 Sample sample(const std::shared_ptr<const LanguageModel>& model, std::span<const int64_t> prompt,
-              const PromptLanguage& language, const GenerateOptions& options, int64_t number) {
+              const PromptLanguage& language, const GenerateOptions& options, int64_t number,
+              const train::InterruptGuard& interrupt) {
   GenerationOptions generation = options.generation;
   generation.sample = number;
   Sample result{.number = number};
@@ -118,7 +121,7 @@ Sample sample(const std::shared_ptr<const LanguageModel>& model, std::span<const
     const std::string added = writer(token);
     result.text += added;
     show(added);
-    return true;
+    return !interrupt.requested();
   });
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   show("\n");
@@ -167,11 +170,12 @@ int run_generate(const CommandLine& line) {
   const std::string prompt_text = text_of(prompt, language);
 
   Json kept = Json::array();
-  for (int64_t number = 0; number < options.samples; ++number) {
+  const train::InterruptGuard interrupt;  // Ctrl-C ends the text, and what there is is kept
+  for (int64_t number = 0; number < options.samples && !interrupt.requested(); ++number) {
     if (options.samples > 1 && !options.json) {
       std::printf("%s--- sample %ld ---\n", number == 0 ? "" : "\n", number + 1);
     }
-    const Sample one = sample(model, prompt, language, options, number);
+    const Sample one = sample(model, prompt, language, options, number, interrupt);
     kept.push_back(json_of(one, options, prompt_text, trained.step));
     if (options.json) {
       Json shown = kept.back();
@@ -188,7 +192,7 @@ int run_generate(const CommandLine& line) {
     train::edit_record(folder,
                        [&](Json& record) { record["samples"] = Json::parse(dumped(kept)); });
   }
-  return kDone;
+  return interrupt.requested() ? kStoppedBySignal + interrupt.signal() : kDone;
 }
 
 }  // namespace fmmformer::cli

@@ -110,7 +110,8 @@ int run_bench_generation(const CommandLine& line) {
   app.add_option("--spread", spread,
                  "standard deviation of the weights (default: 0.1, which makes words about as "
                  "unlike as a trained model does)")
-      ->type_name("X");
+      ->type_name("X")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--json", json, "write the record to this file")->type_name("FILE");
   add_device_options(app, device_options);
   app.footer("Example:\n  fmmformer bench generation wikitext103/softmax --threads 2");

@@ -78,7 +78,7 @@ void check_data(const train::ExperimentConfig& experiment, const Text& text,
     if (fs::exists(file)) continue;
     throw UsageError("there is no '" + file.string() + "'; bring the data here with\n  " + program +
                      " data fetch " + text.data + "\n  " + program + " data import " + text.data +
-                     " data/downloads/" + text.data);
+                     " data/downloads/" + text.data + " --out " + folder.string());
   }
 }
 
