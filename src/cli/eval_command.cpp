@@ -24,12 +24,6 @@ struct EvalOptions {
   DeviceOptions device;
 };
 
-std::string folder_of(const RunOptions& options) {
-  if (options.run.empty() == options.first.empty())
-    throw UsageError("name one run folder, such as runs/copy/softmax_128");
-  return options.run + options.first;
-}
-
 void add_options(CLI::App& app, EvalOptions& options) {
   add_run_options(app, options.run);
   CLI::Option* split = app.add_option("--split", options.split, "valid (default), test or train")
@@ -103,7 +97,7 @@ int run_eval(const CommandLine& line) {
   if (!read_options(app, line)) return kDone;
 
   if (!options.split.empty()) enum_from_name<tasks::Split>(options.split);  // before the model
-  const std::string folder = folder_of(options.run);
+  const std::string folder = run_folder_of(options.run, "runs/copy/softmax_128");
   const c10::Device device = use_device(options.device);
   const train::TrainedModel trained = load_trained(folder, options.run, device);
   const Examples examples = examples_for(options, trained.experiment);

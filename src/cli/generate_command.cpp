@@ -75,12 +75,6 @@ void add_options(CLI::App& app, GenerateOptions& options) {
       "  fmmformer generate --run runs/book --tokens 1000 --temperature 0.8 --samples 3 --save");
 }
 
-std::string folder_of(const RunOptions& options) {
-  if (options.run.empty() == options.first.empty())
-    throw UsageError("name one run folder, such as runs/wikitext2/fmm2_band20");
-  return options.run + options.first;
-}
-
 std::shared_ptr<const LanguageModel> language_model_of(const train::TrainedModel& trained,
                                                        const std::string& folder) {
   auto model = std::dynamic_pointer_cast<LanguageModel>(trained.model);
@@ -159,7 +153,7 @@ int run_generate(const CommandLine& line) {
   add_options(app, options);
   if (!read_options(app, line)) return kDone;
 
-  const std::string folder = folder_of(options.run);
+  const std::string folder = run_folder_of(options.run, "runs/wikitext2/fmm2_band20");
   if (!options.prompt_file.empty()) options.prompt = train::read_text(options.prompt_file);
   keep_freed_memory();
   const c10::Device device = use_device(options.device);
