@@ -117,7 +117,9 @@ class GraphRunner : public BatchRunner {
 
   void fall_back(const std::string& reason) {
     wants_graph_ = false;
-    notice("training runs without a CUDA graph: " + reason);
+    notice((graphs_ == 0 ? "training runs without a CUDA graph: "
+                         : "training goes on without further CUDA graphs: ") +
+           reason);
   }
 
   /// A batch of another shape than the first had.
