@@ -76,7 +76,7 @@ Examples examples_for(const EvalOptions& options, const train::ExperimentConfig&
       options.split.empty() ? tasks::Split::kValid : enum_from_name<tasks::Split>(options.split);
   const auto seed = static_cast<uint64_t>(experiment.train.seed);
   return {tasks::make_task(experiment.task, derive_seed(seed, "task")), split,
-          std::string(enum_name(split)) + (options.sliding ? ", sliding windows" : "")};
+          std::string(enum_name(split))};
 }
 
 train::EvaluationPlan plan_of(const EvalOptions& options, const train::TrainConfig& train,
@@ -119,15 +119,16 @@ int run_eval(const CommandLine& line) {
         {"run", folder},
         {"step", trained.step},
         {"split", examples.name},
+        {"sliding", options.sliding},
         {"batches", train::evaluation_batches(*examples.task, plan)},
         {"loss", score.mean_loss()},
         {std::string(metric.name), metric.value(score)},
         {"count", score.count}};
     std::printf("%s\n", result.dump().c_str());
   } else {
-    std::printf("%s, step %ld, %s: loss %.4f  %s %.2f%s  (%.0f predictions)\n", folder.c_str(),
-                trained.step, examples.name.c_str(), score.mean_loss(),
-                std::string(metric.name).c_str(), metric.value(score),
+    std::printf("%s, step %ld, %s%s: loss %.4f  %s %.2f%s  (%.0f predictions)\n", folder.c_str(),
+                trained.step, examples.name.c_str(), options.sliding ? ", sliding windows" : "",
+                score.mean_loss(), std::string(metric.name).c_str(), metric.value(score),
                 metric.unit.empty() ? "" : (" " + std::string(metric.unit)).c_str(), score.count);
   }
   return kDone;
