@@ -61,6 +61,16 @@ void add_windows(Cases& cases) {
   cases.push_back({.name = "window_3_7_two_sided", .window = Window{3, 7}, .causal = false});
   cases.push_back({.name = "window_0_5_two_sided", .window = Window{0, 5}, .causal = false});
   cases.push_back({.name = "window_40_0_two_sided", .window = Window{40, 0}, .causal = false});
+  // As wide as a tile's neighbours, a row further, and lopsided.
+  for (const Window window : {Window{16, 16}, Window{17, 15}, Window{8, 24}, Window{24, 8}}) {
+    cases.push_back({.name = "window_" + std::to_string(window.left) + "_" +
+                             std::to_string(window.right) + "_of_300_two_sided",
+                     .length = 300,
+                     .window = window,
+                     .causal = false});
+  }
+  cases.push_back({.name = "window_32_0_of_300", .length = 300, .window = Window{32, 0}});
+  cases.push_back({.name = "window_33_0_of_300", .length = 300, .window = Window{33, 0}});
   cases.push_back({.name = "window_3_7_cut_by_causal", .window = Window{3, 7}});
   cases.push_back({.name = "window_0_5_cut_by_causal", .window = Window{0, 5}});
 }
@@ -132,6 +142,15 @@ void add_weights_and_layouts(Cases& cases) {
                      .bandwidth = 30,
                      .causal = causal,
                      .near_dropout = 0.2});
+    cases.push_back({.name = with_side("three_maps_of_32_channels", "", causal),
+                     .length = 300,
+                     .head_dim = 32,
+                     .bandwidth = causal ? 30 : 5,
+                     .causal = causal,
+                     .feature_maps = {kElu, kEluFlip, kTanh1},
+                     .weights = WeightShape::kPerChannel,
+                     .mask = MaskPattern::kRandom,
+                     .near_dropout = 0.1});
     cases.push_back({.name = with_side("everything_at_once", "", causal),
                      .length = 130,
                      .head_dim = 48,

@@ -86,16 +86,18 @@ class Call {
         stream_(c10::cuda::getCurrentCUDAStream()),
         element_(cuda::element_of("fmm_attention", inputs.q.scalar_type())),
         precise_(needs_precision(problem, element_)),
-        limits_(cuda::pass_limits(
-            {.precise = precise_,
-             .head_dim = static_cast<int>(problem.head_dim),
-             .value_dim = static_cast<int>(problem.value_dim),
-             .maps = static_cast<int>(problem.feature_maps()),
-             .near = problem.options.window.has_value(),
-             .shared_bytes = static_cast<int>(
-                 at::cuda::getCurrentDeviceProperties()->sharedMemPerBlockOptin)})),
         floats_(inputs.q.options().dtype(at::kFloat)) {
     if (inputs.token_mask) mask_ = inputs.token_mask->contiguous();
+    in_strips_ = fits_strips();
+    limits_ =
+        cuda::pass_limits({.precise = precise_,
+                           .head_dim = static_cast<int>(problem.head_dim),
+                           .value_dim = static_cast<int>(problem.value_dim),
+                           .maps = static_cast<int>(problem.feature_maps()),
+                           .near = problem.options.window.has_value(),
+                           .in_strips = in_strips_,
+                           .shared_bytes = static_cast<int>(
+                               at::cuda::getCurrentDeviceProperties()->sharedMemPerBlockOptin)});
     cut();
     plan_passes();
   }
@@ -107,6 +109,22 @@ class Call {
   // Two-sided far fields need sums over all segments, causal ones over those before.
   bool shares_states() const {
     return problem_.feature_maps() > 0 && (!problem_.options.causal || segments_ > 1);
+  }
+
+  // A block that has all of a sequence's strips makes a two-sided far field's sums by itself.
+  bool sums_keys_first() const {
+    return shares_states() && (problem_.options.causal || segments_ > 1 || !in_strips_);
+  }
+
+  bool fits_strips() const {
+    const int64_t maps = problem_.feature_maps();
+    return maps <= cuda::kMapsAtOnce && !stages_tiles() &&
+           cuda::fits_strips(args_of({.first_channel = 0,
+                                      .channels = problem_.value_dim,
+                                      .first_map = 0,
+                                      .maps = static_cast<int>(maps),
+                                      .near = problem_.options.window.has_value()},
+                                     /*keys_are_rows=*/false));
   }
 
   void cut() {
@@ -149,7 +167,7 @@ class Call {
   SweepArgs args_of(const Pass& pass, bool keys_are_rows) const {
     const FmmOptions& options = problem_.options;
     SweepArgs args;
-    args.element = element_, args.precise = precise_;
+    args.element = element_, args.precise = precise_, args.in_strips = in_strips_;
     args.batch = problem_.batch;
     args.length = static_cast<int>(problem_.length), args.heads = static_cast<int>(problem_.heads);
     args.head_dim = static_cast<int>(problem_.head_dim),
@@ -256,7 +274,7 @@ class Call {
   c10::cuda::CUDAGuard guard_;
   c10::cuda::CUDAStream stream_;
   cuda::Element element_;
-  bool precise_;
+  bool precise_, in_strips_ = false;
   PassLimits limits_;
   at::TensorOptions floats_;
   Tensor mask_;
@@ -286,7 +304,7 @@ Tensors5 Call::forward(bool keep_state) {
     args.out = view_of(out, pass.first_channel);
     args.log_sum_exp = log_sum_exp.data_ptr<float>(),
     args.normalisers = normalisers.data_ptr<float>();
-    if (pass.maps > 0 && shares_states()) args.start = key_states(args, pass, owner);
+    if (pass.maps > 0 && sums_keys_first()) args.start = key_states(args, pass, owner);
     if (pass.maps > 0 && state_kept) args.made = tensor_states(far_sums, far_key_sums, pass);
     args.partial_out = block_partial(pass, partial);
     C10_CUDA_CHECK(cuda::forward_sweep(args, stream_));
@@ -298,8 +316,8 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
   const int64_t batch = problem_.batch, heads = problem_.heads, length = problem_.length;
   const int64_t maps = problem_.feature_maps(), blocks = batch * heads * segments_;
   const bool causal = problem_.options.causal;
-  const Tensor grad =
-      grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
+  Tensor grad = grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
+  if (in_strips_ && !view_of(grad).aligned) grad = grad.clone(at::MemoryFormat::Contiguous);
   Tensor dq = empty_gradient_of(inputs_.q), dk = empty_gradient_of(inputs_.k),
          dv = empty_gradient_of(inputs_.v);
   Tensor row_dots = at::empty({batch, heads, maps + 1, length}, floats_);

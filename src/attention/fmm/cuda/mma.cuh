@@ -131,10 +131,7 @@ struct Bf16 {
     low = x - high;
   }
 
- private:
-  static __device__ uint32_t shared_address(const Elem* p) {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-  }
+  // Four tiles of 8 x 8: lane 8 i + j says where row j of tile i is.
   static __device__ void ldmatrix4(uint32_t (&r)[4], const Elem* p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -146,6 +143,11 @@ struct Bf16 {
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(shared_address(p))
                  : "memory");
+  }
+
+ private:
+  static __device__ uint32_t shared_address(const Elem* p) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
   }
   static __device__ void ldmatrix2_transposed(uint32_t (&r)[2], const Elem* p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];\n"

@@ -4,6 +4,7 @@
 
 #include "attention/fmm/cuda/launcher.cuh"
 #include "attention/fmm/cuda/roles/launcher.cuh"
+#include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
 
 namespace fmmformer::cuda {
@@ -28,10 +29,14 @@ auto with_bf16_launcher(int key_dim, const Body& body) {
   if (key_dim <= 128) return body(roles::Launcher<128>(), roles::PassShape<128>());
   return body(Launcher<Bf16, 256>(), PassShape<Bf16, 256>());
 }
-template <typename Body>
-auto with_launcher(bool precise, int head_dim, int value_dim, const Body& body) {
-  const int key_dim = max(head_dim, min(value_dim, 64));
-  return precise ? with_precise_launcher(key_dim, body) : with_bf16_launcher(key_dim, body);
+/// `call`: SweepArgs or a PassQuestion.
+template <typename Call, typename Body>
+auto with_launcher(const Call& call, const Body& body) {
+  const int key_dim = max(call.head_dim, min(call.value_dim, 64));
+  if (call.precise) return with_precise_launcher(key_dim, body);
+  if (!call.in_strips) return with_bf16_launcher(key_dim, body);
+  if (key_dim <= 16) return body(strips::Launcher<16>(), strips::PassShape<16>());
+  return body(strips::Launcher<32>(), strips::PassShape<32>());
 }
 
 /// Entries [pairs][segments] of `size` numbers each, `stride` apart; the sums over all of a pair's
@@ -127,8 +132,26 @@ __global__ void reduce_kernel(const float* sums, int64_t batch, int64_t heads, i
 
 }  // namespace
 
+bool fits_strips(const SweepArgs& args) {
+  constexpr FeatureMap kPaper[] = {FeatureMap::kElu, FeatureMap::kEluFlip, FeatureMap::kTanh1};
+  bool fits = args.element == Element::kBFloat16 && !args.precise && !args.unit_features;
+  fits &= args.head_dim == args.value_dim && (args.head_dim == 16 || args.head_dim == 32);
+  fits &= args.maps > 0 && args.maps == args.all_maps;
+  for (int l = 0; l < args.maps; ++l) fits &= args.feature_maps[l] == kPaper[l];
+  // The largest score is sought before scores are scaled.
+  if (args.has_near) {
+    const int eights = strips::band_eights(args.left, args.right);
+    fits &= eights > 2 && eights <= 2 * strips::kMostGroups && args.near_scale > 0;
+    fits &= args.halo_before + args.halo_after + 32 <= 64;  // tokens of a ring
+  }
+  for (const View* rows : {&args.q, &args.k, &args.v}) {
+    fits &= rows->aligned && rows->row_stride < 1 << 26;  // sixteen rows are within 32 bits
+  }
+  return fits;
+}
+
 PassLimits pass_limits(const PassQuestion& call) {
-  return with_launcher(call.precise, call.head_dim, call.value_dim, [&](auto, auto shape) {
+  return with_launcher(call, [&](auto, auto shape) {
     const int maps = shape.maps(call.shared_bytes);
     return PassLimits{shape.kValueDim, maps, shape.kChunk,
                       shape.blocks(call.head_dim, min(call.maps, maps), call.near)};
@@ -136,21 +159,19 @@ PassLimits pass_limits(const PassQuestion& call) {
 }
 
 cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream) {
-  return with_launcher(args.precise, args.head_dim, args.value_dim, [&](auto launcher, auto) {
-    return launcher.sum_states(args, of_queries, stream);
-  });
+  return with_launcher(
+      args, [&](auto launcher, auto) { return launcher.sum_states(args, of_queries, stream); });
 }
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_launcher(args.precise, args.head_dim, args.value_dim,
+  return with_launcher(args,
                        [&](auto launcher, auto) { return launcher.forward_sweep(args, stream); });
 }
 cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_launcher(args.precise, args.head_dim, args.value_dim,
+  return with_launcher(args,
                        [&](auto launcher, auto) { return launcher.query_sweep(args, stream); });
 }
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_launcher(args.precise, args.head_dim, args.value_dim,
-                       [&](auto launcher, auto) { return launcher.key_sweep(args, stream); });
+  return with_launcher(args, [&](auto launcher, auto) { return launcher.key_sweep(args, stream); });
 }
 
 cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
@@ -176,8 +197,10 @@ cudaError_t reduce_weight_sums(const SweepArgs& args, const WeightGradient& near
   const int64_t count = near_weight.maps * near_weight.heads * near_weight.channels +
                         far_weight.maps * far_weight.heads * far_weight.channels;
   if (count == 0) return cudaSuccess;
-  const int pass_channels = with_launcher(args.precise, args.head_dim, args.all_channels,
-                                          [](auto, auto shape) { return shape.kValueDim; });
+  SweepArgs all = args;
+  all.value_dim = args.all_channels;
+  const int pass_channels =
+      with_launcher(all, [](auto, auto shape) { return int(shape.kValueDim); });
   reduce_kernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(
       args.weight_sums, args.batch, args.heads, args.segments, args.all_maps, args.all_channels,
       args.uniform_weights ? pass_channels : 1, near_weight, far_weight);

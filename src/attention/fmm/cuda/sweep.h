@@ -2,8 +2,9 @@
 // The sweeps of FMM attention on the GPU, as launches over plain memory. No torch here.
 //
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
-// (batch entry, head) and walks it: bf16 and heads of up to 128 channels in steps of sixteen tokens
-// by warps with roles (roles/), all else in chunks of 32 to 128 tokens, sixteen of them a warp.
+// (batch entry, head) and walks it: bf16 and heads of 16 or 32 channels by warps that own a strip
+// of tokens each (strips/), other heads of up to 128 channels by warps with roles (roles/), both in
+// steps of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a warp.
 // Products run on tensor cores, and the running state stays in registers. Where the pairs alone do
 // not fill the GPU, a sequence is cut into segments, and sum_states makes what each of them starts
 // from.
@@ -111,7 +112,12 @@ struct SweepArgs {
   int halo_before = 0,
       halo_after = 0;  // rows of the band's other side beside a chunk in shared memory, by 16
   bool stages_tiles = false;  // whether the band reaches beyond the halo
+  bool in_strips = false;     // see fits_strips
 };
+
+/// Whether a pass over everything can be walked in strips: bf16, D = Dv of 16 or 32, the paper's
+/// maps in the paper's order, a narrow band, and rows that start at multiples of sixteen bytes.
+bool fits_strips(const SweepArgs& args);
 
 /// What the kernels for a call carry in one pass.
 struct PassLimits {
@@ -124,6 +130,7 @@ struct PassQuestion {
   bool precise;
   int head_dim, value_dim, maps;  // of the operator
   bool near;
+  bool in_strips;
   int shared_bytes;  // that a thread block of this GPU may have
 };
 PassLimits pass_limits(const PassQuestion& call);

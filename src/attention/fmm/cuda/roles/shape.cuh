@@ -9,7 +9,7 @@
 // under way meanwhile.
 #pragma once
 
-#include "attention/fmm/cuda/roles/fragment.cuh"
+#include "attention/fmm/cuda/fragment.cuh"
 #include "attention/fmm/cuda/tile.cuh"
 
 namespace fmmformer::cuda::roles {

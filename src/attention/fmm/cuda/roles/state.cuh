@@ -50,7 +50,7 @@ struct State {
 
   __device__ void clear() {
 #pragma unroll
-    for (int d = 0; d < kDown; ++d) roles::clear(sums[d]);
+    for (int d = 0; d < kDown; ++d) cuda::clear(sums[d]);
 #pragma unroll
     for (int i = 0; i < G::kPartBlocks * 4; ++i) key_sums[i / 4][i % 4] = 0.f;
   }

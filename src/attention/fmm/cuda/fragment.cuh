@@ -12,7 +12,7 @@
 
 #include "attention/fmm/cuda/mma.cuh"
 
-namespace fmmformer::cuda::roles {
+namespace fmmformer::cuda {
 
 using Elem = Bf16::Elem;
 using Fragment = Bf16::A;      // r[2 * (column / 8) + row / 8]
@@ -54,6 +54,18 @@ __device__ __forceinline__ Fragment load_turned(const Elem* tile, int stride) {
   Bf16::B b[2];
   Bf16::load_b_transposed(b, tile, stride);
   return {{b[0].r[0], b[1].r[0], b[0].r[1], b[1].r[1]}};
+}
+/// For the right side, with every lane's own place: row lane / 16 * 8 + lane % 8 and column
+/// lane / 8 % 2 * 8 of the sixteen; turned, row lane % 16 and column lane / 16 * 8.
+__device__ __forceinline__ Fragment load_right_at(const Elem* mine) {
+  uint32_t r[4];
+  Bf16::ldmatrix4(r, mine);
+  return {{r[0], r[2], r[1], r[3]}};
+}
+__device__ __forceinline__ Fragment load_turned_right_at(const Elem* mine) {
+  uint32_t r[4];
+  Bf16::ldmatrix4_transposed(r, mine);
+  return {{r[0], r[2], r[1], r[3]}};
 }
 template <Side kSide = Side::kAny, int kCount>
 __device__ __forceinline__ void load(Fragment (&f)[kCount], const Elem* tile, int stride) {
@@ -130,4 +142,14 @@ __device__ __forceinline__ void cut_at_diagonal(Block& c) {
   }
 }
 
-}  // namespace fmmformer::cuda::roles
+/// The same of a rounded block, where whole registers fall away.
+template <bool kBefore>
+__device__ __forceinline__ void cut_at_diagonal(Fragment& f) {
+  const int row = lane_id() / 4, column = lane_id() % 4 * 2;
+  const bool low = kBefore ? column >= row : column <= row;
+  const bool high = kBefore ? column + 1 >= row : column + 1 <= row;
+  const uint32_t keep = (low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u);
+  f.r[0] &= keep, f.r[3] &= keep, f.r[kBefore ? 1 : 2] = 0;
+}
+
+}  // namespace fmmformer::cuda

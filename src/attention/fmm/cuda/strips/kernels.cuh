@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sweeps as kernels: a warp walks its strip.
+#pragma once
+
+#include "attention/fmm/cuda/strips/far.cuh"
+
+namespace fmmformer::cuda::strips {
+
+template <typename G, Sweep kSweep, bool kCausal>
+constexpr int kBlocksAtOnce = blocks_at_once(G::kDim, G::kMaps, kSweep, kCausal);
+
+/// What every kernel begins with.
+template <typename G>
+struct Work {
+  const SweepArgs& args;
+  const Layout& layout;
+  Strip strip;
+  FarStep<G> far;
+
+  __device__ Work(const SweepArgs& args, const Layout& layout)
+      : args(args), layout(layout), strip(args), far{args, Weights<G>(layout, args)} {
+    far.weights.load(args, strip);
+    __syncthreads();
+  }
+  /// The tiles of a walk over keys, with queries of its own, or the other way round.
+  template <int kOwn, int kNumbers>
+  __device__ Tiles<G, false, kOwn, kNumbers> tiles_of_keys(bool with_band) const {
+    return {layout,
+            args,
+            strip,
+            args.k,
+            args.v,
+            args.q,
+            args.grad_out,
+            with_band ? args.halo_before / kBlockDim : 0,
+            with_band ? args.halo_after / kBlockDim : 0};
+  }
+  template <bool kBackwards, int kOwn>
+  __device__ auto tiles_of_queries(bool with_band) const {
+    Tiles<G, kBackwards, kOwn, 2 + 2 * G::kMaps> tiles(
+        layout, args, strip, args.q, args.grad_out, args.k, args.v,
+        with_band ? args.halo_before / kBlockDim : 0, with_band ? args.halo_after / kBlockDim : 0);
+    // What keys need to know of queries.
+    tiles.numbers.read(0, log_sum_exp());
+    tiles.numbers.read(1, args.has_near ? row_dots(G::kMaps) : nullptr);
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) {
+      tiles.numbers.read(kFirstNormOfKeys + l, norms(l));
+      tiles.numbers.read(kFirstNormOfKeys + G::kMaps + l, row_dots(l));
+    }
+    return tiles;
+  }
+  /// A causal walk's key sums; park() puts them there.
+  __device__ KeySums<G> key_sums() const {
+    return {shared_at<float>(layout.warps + strip.index * layout.warp_bytes + layout.key_sums)};
+  }
+  template <bool kKeysAreRows>
+  __device__ void park(const Sums<G, kKeysAreRows> (&states)[G::kMaps]) const {
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) key_sums().store(l, states[l].key_sums);
+  }
+  __device__ const float* log_sum_exp() const {
+    return args.has_near ? args.log_sum_exp + strip.row_index(args, 1, 0) : nullptr;
+  }
+  __device__ const float* norms(int map) const {
+    return far.row_sums() ? args.normalisers + strip.row_index(args, G::kMaps, map) : nullptr;
+  }
+  __device__ float* row_dots(int field) const {
+    return args.row_dots + strip.row_index(args, G::kFields, field);
+  }
+  /// body(token) in one lane each, for the tokens of the tile.
+  template <typename Body>
+  __device__ __forceinline__ void each_token(const Body& body) const {
+    const int token = far.tile * kBlockDim + lane_id();
+    if (lane_id() < kBlockDim && token < args.length) body(token);
+  }
+};
+
+/// The sums over the warp's strip: of its keys, or its queries; zeros unless `wanted`.
+template <typename G, bool kKeysAreRows>
+__device__ __forceinline__ void sum_keys(Work<G>& work, FarStates<G, kKeysAreRows>& states,
+                                         bool wanted) {
+  clear_states<G, kKeysAreRows>(states);
+  if (!wanted) return;
+  auto tiles = work.template tiles_of_keys<0, 0>(/*with_band=*/false);
+  walk(tiles, work.strip.begin, work.strip.end, [&](int tile) {
+    work.far.tile = tile, work.far.live = tiles.live();
+    add_keys<G, kKeysAreRows>(work.far, tiles.band_tile(0, tile), tiles.band_tile(1, tile), states);
+  });
+}
+template <typename G>
+__device__ __forceinline__ void sum_queries(Work<G>& work, KeyStates<G>& states, bool wanted) {
+  clear_states<G, false>(states);
+  if (!wanted) return;
+  auto tiles = work.template tiles_of_queries<false, 0>(/*with_band=*/false);
+  walk(tiles, work.strip.begin, work.strip.end, [&](int tile) {
+    work.far.tile = tile, work.far.live = tiles.live();
+    add_queries<G>(work.far, tiles, states);
+  });
+}
+
+template <typename G, bool kOfQueries>
+__global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep::kSumOfKeys, true>)
+    sum_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  Work<G> work(args, layout);
+  FarStates<G, false> states;
+  if constexpr (kOfQueries) {
+    sum_queries(work, states, true);
+  } else {
+    sum_keys<G, false>(work, states, true);
+  }
+  store_sum<G, false>(states, blockIdx.x, layout, args, work.strip);
+}
+
+template <typename G, bool kCausal>
+__global__ void __launch_bounds__(kMostStrips* kWarpSize,
+                                  kBlocksAtOnce<G, Sweep::kForward, kCausal>)
+    forward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  Work<G> work(args, layout);
+  const Strip& strip = work.strip;
+  ForwardStates<G> states;
+  // Two-sided, the sums over all keys come from a launch before this one, unless the block has all.
+  const bool sums_all = !kCausal && args.start.source == StateSource::kNothing;
+  sum_keys<G, false>(work, states, sums_all || (kCausal && strip.index + 1 < strip.count));
+  begin_states<G, false>(states,
+                         kCausal    ? Others::kBefore
+                         : sums_all ? Others::kAll
+                                    : Others::kNone,
+                         layout, args, strip);
+  if (!kCausal && args.made.sums && strip.last(args)) store<G, false>(states, strip.pair, args);
+  const FixedSums<G> fixed(layout);
+  const KeySums<G> key_sums = work.key_sums();
+  if constexpr (kCausal) work.park(states);
+  if constexpr (!kCausal) fixed.fix(states, strip);
+  auto tiles = work.template tiles_of_keys</*kOwn=*/1, /*kNumbers=*/0>(/*with_band=*/true);
+  const Band band(args, args.left, args.right);
+  Rows<G> out(args.out, strip);
+  out.skip(strip.begin);
+  float* log_sum_exp = args.log_sum_exp + strip.row_index(args, 1, 0);
+  float* normalisers = args.normalisers + strip.row_index(args, G::kMaps, 0);
+  walk(tiles, strip.begin, strip.end, [&](int tile) {
+    const uint32_t live = tiles.live();
+    work.far.tile = tile, work.far.live = live;
+    if (live == 0) {
+      write_stage(out, tiles.own_tile(0, tile), tile, 0, args.length, 1);
+      work.each_token([&](int token) {
+        if (args.has_near) log_sum_exp[token] = INFINITY;
+        for (int l = 0; work.far.row_sums() && l < G::kMaps; ++l)
+          normalisers[int64_t(l) * args.length + token] = 1.f;
+      });
+      return;
+    }
+    Elem* q_tile = tiles.own_tile(0, tile);
+    Block sum[G::kBlocks];
+    clear(sum);
+    if (args.has_near)
+      near_forward<G>(sum, q_tile, band, tiles, strip, tile, work.far.weights, log_sum_exp);
+    if constexpr (kCausal) {
+      far_forward<G>(work.far, q_tile, tiles.band_tile(0, tile), tiles.band_tile(1, tile), states,
+                     key_sums, normalisers, sum);
+    } else {
+      far_forward<G>(work.far, q_tile, fixed, normalisers, sum);
+    }
+    write_rows(out, sum, q_tile, tile, live, args.length, 1);
+  });
+  if (kCausal && args.made.sums && strip.last(args)) {
+    for (int l = 0; l < G::kMaps; ++l) key_sums.load(l, states[l].key_sums);
+    store<G, false>(states, strip.pair, args);
+  }
+}
+
+template <typename G, bool kCausal>
+__global__ void __launch_bounds__(kMostStrips* kWarpSize,
+                                  kBlocksAtOnce<G, Sweep::kQueries, kCausal>)
+    query_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  Work<G> work(args, layout);
+  const Strip& strip = work.strip;
+  QueryStates<G> states;  // two-sided, of the queries themselves
+  const FixedSums<G> fixed(layout);
+  const KeySums<G> key_sums = work.key_sums();
+  if constexpr (kCausal) {
+    sum_keys<G, true>(work, states, strip.index + 1 < strip.count);
+    begin_states<G, true>(states, Others::kBefore, layout, args, strip);
+    work.park(states);
+  } else {
+    FarStates<G, false> of_keys;
+    begin_states<G, false>(of_keys, Others::kNone, layout, args, strip);
+    fixed.fix(of_keys, strip);
+    clear_states<G, true>(states);
+  }
+  auto tiles = work.template tiles_of_keys</*kOwn=*/2, 1 + G::kMaps>(/*with_band=*/true);
+  tiles.numbers.read(0, work.log_sum_exp());
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l) tiles.numbers.read(1 + l, work.norms(l));
+  const Band band(args, args.left, args.right);
+  Rows<G> to(args.dq, strip);
+  to.skip(strip.begin);
+  float* row_dots = work.row_dots(0);
+  float by_weight[G::kFields];
+#pragma unroll
+  for (int field = 0; field < G::kFields; ++field) by_weight[field] = 0.f;
+  walk(tiles, strip.begin, strip.end, [&](int tile) {
+    const uint32_t live = tiles.live();
+    work.far.tile = tile, work.far.live = live;
+    if (live == 0) {
+      write_stage(to, tiles.own_tile(0, tile), tile, 0, args.length, 1);
+      work.each_token([&](int token) {
+        for (int field = 0; field < G::kFields; ++field)
+          row_dots[int64_t(field) * args.length + token] = 0.f;
+      });
+      return;
+    }
+    Elem *q_tile = tiles.own_tile(0, tile), *grad_tile = tiles.own_tile(1, tile);
+    Block dq[G::kBlocks];
+    clear(dq);
+    if (args.has_near) {
+      by_weight[G::kMaps] += near_query<G>(dq, q_tile, grad_tile, band, tiles, strip, tile,
+                                           work.far.weights, tiles.number(0, tile * kBlockDim),
+                                           row_dots + int64_t(G::kMaps) * args.length);
+    }
+    if constexpr (kCausal) {
+      far_query<G>(work.far, tiles, q_tile, grad_tile, tiles.band_tile(0, tile),
+                   tiles.band_tile(1, tile), states, key_sums, row_dots, by_weight, dq);
+    } else {
+      far_query<G>(work.far, tiles, q_tile, grad_tile, fixed, states, row_dots, by_weight, dq);
+    }
+    write_rows(to, dq, q_tile, tile, live, args.length, 1);
+  });
+  if (args.weight_sums && uniform_weights<G>(args))
+    store_uniform_weight_sums<G>(by_weight, layout, args, strip);
+  if (!kCausal && args.made.sums) store_sum<G, true>(states, blockIdx.x, layout, args, strip);
+}
+
+template <typename G, bool kCausal>
+__global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep::kKeys, kCausal>)
+    key_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  Work<G> work(args, layout);
+  const Strip& strip = work.strip;
+  KeyStates<G> states;
+  sum_queries(work, states, kCausal && strip.index > 0);
+  begin_states<G, false>(states, kCausal ? Others::kAfter : Others::kNone, layout, args, strip);
+  const FixedSums<G> fixed(layout);
+  const KeySums<G> key_sums = work.key_sums();
+  if constexpr (kCausal) work.park(states);
+  if constexpr (!kCausal) fixed.fix(states, strip);
+  auto tiles = work.template tiles_of_queries</*kBackwards=*/true, /*kOwn=*/2>(/*with_band=*/true);
+  const Band band(args, args.right, args.left);
+  Rows<G> to_k(args.dk, strip), to_v(args.dv, strip);
+  to_k.skip(strip.end - 1), to_v.skip(strip.end - 1);
+  KeyResults<G> results{{}, {}, WeightSums<G>(layout, strip)};
+  results.weight_sums.clear();
+  walk(tiles, strip.begin, strip.end, [&](int tile) {
+    const uint32_t live = tiles.live();
+    work.far.tile = tile, work.far.live = live;
+    if (live == 0) {
+      write_stage(to_k, tiles.own_tile(0, tile), tile, 0, args.length, -1);
+      write_stage(to_v, tiles.own_tile(0, tile), tile, 0, args.length, -1);
+      return;
+    }
+    Elem *k_tile = tiles.own_tile(0, tile), *v_tile = tiles.own_tile(1, tile);
+    clear(results.dk), clear(results.dv);
+    if (args.has_near) {
+      Block value_sum[G::kBlocks];
+      clear(value_sum);
+      near_key<G>(results.dk, value_sum, k_tile, v_tile, band, tiles, strip, tile, work.far.weights,
+                  0, 1);
+      results.add_values(work.far, G::kMaps, v_tile, value_sum);
+    }
+    if constexpr (kCausal) {
+      far_key<G>(work.far, tiles, k_tile, v_tile, states, key_sums, results);
+    } else {
+      far_key<G>(work.far, k_tile, v_tile, fixed, results);
+    }
+    write_rows(to_k, results.dk, k_tile, tile, live, args.length, -1);
+    write_rows(to_v, results.dv, v_tile, tile, live, args.length, -1);
+  });
+  results.weight_sums.store(layout, args);
+}
+
+}  // namespace fmmformer::cuda::strips

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definitions of launcher.cuh, included where a Launcher is instantiated.
+#pragma once
+
+#include <algorithm>
+
+#include "attention/fmm/cuda/strips/kernels.cuh"
+#include "attention/fmm/cuda/strips/launcher.cuh"
+
+namespace fmmformer::cuda::strips {
+
+constexpr int kShortestStrip = 4;  // tiles; below, what comes before a walk is no longer small
+
+/// As many strips as fill the GPU, by the shape alone.
+template <typename G>
+int strips_of(Sweep sweep, const SweepArgs& args) {
+  const int64_t blocks = args.batch * args.heads * args.segments;
+  const int64_t warps =
+      kMultiprocessors * kMostStrips * blocks_at_once(G::kDim, G::kMaps, sweep, args.causal);
+  const int64_t tiles = (std::min(args.length, args.segment_length) + kBlockDim - 1) / kBlockDim;
+  const int64_t most = std::min<int64_t>(kMostStrips, std::max<int64_t>(tiles / kShortestStrip, 1));
+  return static_cast<int>(std::clamp<int64_t>(warps / blocks, 1, most));
+}
+
+/// The layout of a sweep's shared memory.
+template <typename G>
+Layout layout_of(Sweep sweep, const SweepArgs& args, int strips) {
+  Layout layout;
+  int used = 0;
+  const auto take = [&](bool wanted, int64_t bytes) {
+    if (!wanted) return -1;
+    const int at = used;
+    used += static_cast<int>((bytes + 15) / 16 * 16);
+    return at;
+  };
+  const bool sums = sweep == Sweep::kSumOfKeys || sweep == Sweep::kSumOfQueries;
+  const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys;
+  layout.weights = take(true, Weights<G>::kBytes);
+  layout.fixed = take(!args.causal && !sums, FixedSums<G>::kBytes);
+  layout.exchange = layout.warps = used;
+  used = 0;  // from here on in a warp's memory
+  const int tile = G::kTile * sizeof(Elem);
+  for (int which = 0; which < 2; ++which) {
+    layout.band[which] = take(true, kSlots * tile);
+    layout.own[which] = take(!sums && (which == 0 || backward), 2 * tile);
+  }
+  const int numbers = sweep == Sweep::kQueries ? 1 + G::kMaps : 2 + 2 * G::kMaps;
+  layout.numbers =
+      take(backward || sweep == Sweep::kSumOfQueries, numbers * kSlots * kBlockDim * sizeof(float));
+  layout.key_sums = take(args.causal && !sums, G::kMaps * G::kDim * sizeof(float));
+  layout.weight_sums = take(sweep == Sweep::kKeys && args.weight_sums && !args.uniform_weights,
+                            G::kFields * G::kBlocks * kWarpSize * sizeof(float4));
+  layout.warp_bytes = used;
+  const int exchange = (strips + 1) * G::kState * kWarpSize * sizeof(float);
+  const bool exchanges = strips > 1 || !args.causal || sums || args.segments > 1;
+  layout.bytes = layout.warps + std::max(strips * layout.warp_bytes, exchanges ? exchange : 0);
+  return layout;
+}
+
+template <typename G, typename Kernel>
+cudaError_t launch(Sweep sweep, Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
+  const int64_t blocks = args.batch * args.heads * args.segments;
+  if (blocks == 0) return cudaSuccess;
+  const int strips = strips_of<G>(sweep, args);
+  const Layout layout = layout_of<G>(sweep, args, strips);
+  // Every time: the attribute belongs to the device, and there may be several. It costs less than a
+  // microsecond.
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.bytes);
+  if (error != cudaSuccess) return error;
+  kernel<<<static_cast<unsigned>(blocks), strips * kWarpSize, layout.bytes, stream>>>(args, layout);
+  return cudaGetLastError();
+}
+
+/// Calls body(Shape) for the number of maps.
+template <int kDim, bool kPlain, typename Body>
+cudaError_t with_maps(const SweepArgs& args, const Body& body) {
+  if (args.maps == 1) return body(Shape<kDim, 1, kPlain>());
+  if (args.maps == 2) return body(Shape<kDim, 2, kPlain>());
+  return body(Shape<kDim, 3, kPlain>());
+}
+template <int kDim, typename Body>
+cudaError_t with_shape(const SweepArgs& args, const Body& body) {
+  const bool plain = args.drop_below == 0 && args.uniform_weights;
+  return plain ? with_maps<kDim, true>(args, body) : with_maps<kDim, false>(args, body);
+}
+
+template <int kDim>
+cudaError_t Launcher<kDim>::sum_states(const SweepArgs& args, bool of_queries,
+                                       cudaStream_t stream) {
+  return with_maps<kDim, true>(args, [&](auto shape) {  // there is no near field here
+    using G = decltype(shape);
+    return of_queries ? launch<G>(Sweep::kSumOfQueries, sum_kernel<G, true>, args, stream)
+                      : launch<G>(Sweep::kSumOfKeys, sum_kernel<G, false>, args, stream);
+  });
+}
+template <int kDim>
+cudaError_t Launcher<kDim>::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<kDim>(args, [&](auto shape) {
+    using G = decltype(shape);
+    return args.causal ? launch<G>(Sweep::kForward, forward_kernel<G, true>, args, stream)
+                       : launch<G>(Sweep::kForward, forward_kernel<G, false>, args, stream);
+  });
+}
+template <int kDim>
+cudaError_t Launcher<kDim>::query_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<kDim>(args, [&](auto shape) {
+    using G = decltype(shape);
+    return args.causal ? launch<G>(Sweep::kQueries, query_kernel<G, true>, args, stream)
+                       : launch<G>(Sweep::kQueries, query_kernel<G, false>, args, stream);
+  });
+}
+template <int kDim>
+cudaError_t Launcher<kDim>::key_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<kDim>(args, [&](auto shape) {
+    using G = decltype(shape);
+    return args.causal ? launch<G>(Sweep::kKeys, key_kernel<G, true>, args, stream)
+                       : launch<G>(Sweep::kKeys, key_kernel<G, false>, args, stream);
+  });
+}
+
+}  // namespace fmmformer::cuda::strips

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of the sweeps whose warps own strips, for heads of kDim channels in bf16; each size is
+// compiled in a file of its own.
+#pragma once
+
+#include "attention/fmm/cuda/sweep.h"
+
+namespace fmmformer::cuda::strips {
+
+constexpr int kMostStrips = 4;  // of a block
+constexpr int kMostGroups = 3;  // of sixteen columns that a band may touch
+
+/// The columns that sixteen rows see, in eights.
+constexpr int band_eights(int left, int right) { return (left + 7) / 8 + 2 + (right + 7) / 8; }
+
+enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
+/// Blocks that registers leave room for on a multiprocessor: as many as run without spilling, or
+/// nearly, since a warp's stack finds little room beside so much shared memory. A causal state is
+/// fp32 and in registers; a two-sided one is in shared memory, but its queries are summed.
+constexpr int blocks_at_once(int dim, int maps, Sweep sweep, bool causal) {
+  const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys;
+  if (dim <= 16) return maps == 3 && backward ? 3 : 4;
+  if (backward) return maps == 1 ? 4 - causal : maps == 2 ? 3 - causal : 2;
+  if (sweep == Sweep::kForward && causal) return 5 - maps;
+  return maps == 3 ? 3 : 4;
+}
+
+template <int kDim>
+struct Launcher {
+  static cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream);
+  static cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
+  static cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
+  static cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
+};
+
+/// What a pass carries, as PassShape says it of the other kernels.
+template <int kDim>
+struct PassShape {
+  static constexpr int kValueDim = kDim, kChunk = 64;
+  static constexpr int maps(int) { return kMapsAtOnce; }
+  /// Blocks that fill a GPU at once.
+  static constexpr int blocks(int, int maps, bool) {
+    return kMultiprocessors * blocks_at_once(kDim, maps, Sweep::kQueries, /*causal=*/false);
+  }
+};
+
+}  // namespace fmmformer::cuda::strips

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who does what, for heads of 16 or 32 channels in bf16: a warp owns a strip of tokens.
+//
+// A thread block has a segment of one (batch entry, head); its warps cut the segment into strips of
+// consecutive tiles of sixteen tokens. A warp walks its strip alone: all feature maps and the band,
+// with the states of all maps in its registers and its own rings of tiles in shared memory. Within
+// a walk nobody waits for anybody. Warps meet before it, where a strip's state begins with the sums
+// of others (sums.cuh), and after it, where gradients of weights are added up.
+#pragma once
+
+#include "attention/fmm/cuda/fragment.cuh"
+#include "attention/fmm/cuda/strips/launcher.cuh"
+#include "attention/fmm/cuda/tile.cuh"
+
+namespace fmmformer::cuda::strips {
+
+constexpr int kSlots = 4;  // tiles of a ring: a band of three, and the next one
+
+/// What is known at compile time: D = Dv = kDim, and the first kMaps of elu, elu_flip, tanh1.
+/// kPlain: without dropout, and blend weights are equal for all channels of a head.
+template <int kDim_, int kMaps_, bool kPlain_>
+struct Shape {
+  static constexpr bool kPlain = kPlain_;
+  static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
+  static constexpr int kBlocks = kDim / kBlockDim;  // of channels
+  static constexpr int kStride = kDim + Bf16::kPad, kTile = kBlockDim * kStride;
+  // Registers of a lane that hold one map's state: sums, and key sums.
+  static constexpr int kSums = kBlocks * kBlocks * 8, kKeySums = kBlocks * 4;
+  static constexpr int kState = kMaps * (kSums + kKeySums);
+};
+
+template <typename G>
+__device__ __forceinline__ bool drops(const SweepArgs& args) {
+  return !G::kPlain && args.drop_below > 0;
+}
+template <typename G>
+__device__ __forceinline__ bool uniform_weights(const SweepArgs& args) {
+  return G::kPlain || args.uniform_weights;
+}
+
+/// The tiles [begin, end) that a warp walks.
+struct Strip {
+  int pair, b, h, segment, index, count;  // index: among the block's `count` strips
+  int begin, end;
+
+  __device__ explicit Strip(const SweepArgs& args) {
+    pair = blockIdx.x / args.segments, segment = blockIdx.x % args.segments;
+    b = pair / args.heads, h = pair % args.heads;
+    // The same in every lane, as the compiler sees from the shuffle.
+    index = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0), count = blockDim.x / kWarpSize;
+    const int first = segment * args.segment_length / kBlockDim;
+    const int tokens = min(args.length - segment * args.segment_length, args.segment_length);
+    const int tiles = (tokens + kBlockDim - 1) / kBlockDim, each = (tiles + count - 1) / count;
+    begin = first + min(index * each, tiles), end = first + min((index + 1) * each, tiles);
+  }
+  __device__ bool last(const SweepArgs& args) const {
+    return index == count - 1 && segment == args.segments - 1;
+  }
+  /// Of one of `fields` numbers that every row has, [pairs, fields, length].
+  __device__ int64_t row_index(const SweepArgs& args, int fields, int field) const {
+    return (int64_t(pair) * fields + field) * args.length;
+  }
+};
+
+/// Where things lie in a kernel's shared memory, in bytes; -1: there are none. Made on the host.
+struct Layout {
+  int weights;            // the block's: see Weights
+  int fixed;              // the block's: see FixedSums
+  int exchange;           // float [slots][state][32], over the warps' own memory: between walks
+  int warps, warp_bytes;  // where the first warp's own memory begins; from one to the next
+  int band[2], own[2];    // in a warp's: rings of tiles, and two tiles each of its own rows
+  int numbers;            // see Tiles
+  int key_sums;           // of causal states: see KeySums
+  int weight_sums;        // float4 [fields][kDim / 16][32]: see WeightSums
+  int bytes;
+};
+
+template <typename T>
+__device__ __forceinline__ T* shared_at(int offset) {
+  extern __shared__ __align__(16) unsigned char dynamic_memory[];
+  return reinterpret_cast<T*>(dynamic_memory + offset);
+}
+
+}  // namespace fmmformer::cuda::strips

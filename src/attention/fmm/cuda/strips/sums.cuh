@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// The far fields' states: sums over tokens of (feature row) x (value row), and of feature rows
+// alone, one of each a map, in a warp's registers; and how those of several strips or segments
+// become what a strip begins with.
+#pragma once
+
+#include "attention/fmm/cuda/strips/maps.cuh"
+
+namespace fmmformer::cuda::strips {
+
+constexpr uint32_t kOnes = 0x3f803f80u;
+
+/// One map's. kKeysAreRows: blocks with feature channels as rows and v's as columns; else the other
+/// way round. Both are operands for a product over their columns.
+template <typename G, bool kKeysAreRows>
+struct Sums {
+  Block sums[G::kBlocks][G::kBlocks];
+  float key_sums[G::kBlocks][4];  // of channels 16 s + 8 n + 2t + p, [s][2 n + p]; equal for all g
+
+  __device__ __forceinline__ float& at(int i) {
+    return i < G::kSums ? sums[i / 8 / G::kBlocks][i / 8 % G::kBlocks][i / 4 % 2][i % 4]
+                        : key_sums[(i - G::kSums) / 4][i % 4];
+  }
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < G::kSums + G::kKeySums; ++i) at(i) = 0.f;
+  }
+  /// Adds sixteen tokens: both sides have channels as rows.
+  __device__ __forceinline__ void add(const Fragment (&features)[G::kBlocks],
+                                      const Fragment (&values)[G::kBlocks]) {
+#pragma unroll
+    for (int s = 0; s < G::kBlocks; ++s) {
+#pragma unroll
+      for (int b = 0; b < G::kBlocks; ++b) {
+        if (kKeysAreRows) add_product(sums[s][b], features[s], values[b]);
+        if (!kKeysAreRows) add_product(sums[b][s], values[b], features[s]);
+      }
+    }
+  }
+  /// Register i of this lane: where its number is in an entry of states [D][Dv] and [D].
+  static __device__ __forceinline__ int place(int i, int64_t row_length) {
+    if (i >= G::kSums) {
+      const int j = i - G::kSums;
+      return j / 4 * kBlockDim + column_of(j / 2 % 2, j);
+    }
+    const int row = i / 8 / G::kBlocks * kBlockDim + row_of(i % 4);
+    const int column = i / 8 % G::kBlocks * kBlockDim + column_of(i / 4 % 2, i);
+    return static_cast<int>((kKeysAreRows ? row : column) * row_length +
+                            (kKeysAreRows ? column : row));
+  }
+};
+
+/// key_sums += sum of rows, each times a number: of tokens 2t, 2t + 1 and 8 + 2t, 9 + 2t. The rows
+/// come turned.
+template <typename G>
+__device__ __forceinline__ void add_rows(float (&key_sums)[G::kBlocks][4],
+                                         const Fragment (&turned_f)[G::kBlocks],
+                                         uint32_t low = kOnes, uint32_t high = kOnes) {
+#pragma unroll
+  for (int s = 0; s < G::kBlocks; ++s) {
+    Block c;
+    clear(c);
+    add_product(c, equal_rows(low, high), turned_f[s]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) key_sums[s][i] += c[i / 2][i % 2];
+  }
+}
+
+/// Key sums in shared memory, [maps][kDim]: they are few, and registers are fewer.
+template <typename G>
+struct KeySums {
+  float* sums;
+
+  __device__ __forceinline__ void load(int map, float (&of_map)[G::kBlocks][4]) const {
+#pragma unroll
+    for (int i = 0; i < G::kBlocks * 2; ++i) {
+      const float2 pair = *at(map, i);
+      of_map[i / 2][i % 2 * 2] = pair.x, of_map[i / 2][i % 2 * 2 + 1] = pair.y;
+    }
+  }
+  /// Before they are loaded again, __syncwarp.
+  __device__ __forceinline__ void store(int map, const float (&of_map)[G::kBlocks][4]) const {
+    if (lane_id() >= 4) return;  // they are equal for all g
+#pragma unroll
+    for (int i = 0; i < G::kBlocks * 2; ++i)
+      *at(map, i) = make_float2(of_map[i / 2][i % 2 * 2], of_map[i / 2][i % 2 * 2 + 1]);
+  }
+
+  /// Those of the last of sixteen rows.
+  __device__ __forceinline__ void store_last_row(int map, const Block (&rows)[G::kBlocks]) const {
+    if (lane_id() < 28) return;
+#pragma unroll
+    for (int i = 0; i < G::kBlocks * 2; ++i)
+      *at(map, i) = make_float2(rows[i / 2][i % 2][2], rows[i / 2][i % 2][3]);
+  }
+
+ private:
+  __device__ __forceinline__ float2* at(int map, int eight) const {
+    return reinterpret_cast<float2*>(sums + map * G::kDim + eight * 8 + lane_id() % 4 * 2);
+  }
+};
+
+template <typename G, bool kKeysAreRows>
+using FarStates = Sums<G, kKeysAreRows>[G::kMaps];
+
+template <typename G, bool kKeysAreRows>
+__device__ __forceinline__ void clear_states(FarStates<G, kKeysAreRows>& states) {
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l) states[l].clear();
+}
+
+/// The states as two-sided sweeps read them: they do not change any more, and lie rounded in shared
+/// memory, once for all warps. [maps][kDim of v][kStride] and [maps][kDim].
+template <typename G>
+struct FixedSums {
+  static constexpr int kOfMap = G::kDim * G::kStride;
+  static constexpr int kBytes = G::kMaps * (kOfMap * sizeof(Elem) + G::kDim * sizeof(float));
+  Elem* sums;
+  KeySums<G> key_sums;
+
+  __device__ explicit FixedSums(const Layout& layout)
+      : sums(shared_at<Elem>(layout.fixed)),
+        key_sums{reinterpret_cast<float*>(sums + G::kMaps * kOfMap)} {}
+  /// From registers; each warp sees to some maps. A barrier inside.
+  __device__ void fix(const FarStates<G, false>& states, const Strip& strip) const {
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) {
+      if (l % strip.count != strip.index) continue;
+#pragma unroll
+      for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
+        const int b = i / G::kBlocks, s = i % G::kBlocks;
+        const Fragment f = rounded(states[l].sums[b][s]);
+        Elem* to = sums + l * kOfMap + b * kBlockDim * G::kStride + s * kBlockDim;
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          *reinterpret_cast<uint32_t*>(to + row_of(j % 2 * 2) * G::kStride + column_of(j / 2, 0)) =
+              f.r[j];
+      }
+      key_sums.store(l, states[l].key_sums);
+    }
+    __syncthreads();
+  }
+  /// A block with v's channels as rows; turned, with feature channels.
+  __device__ __forceinline__ Fragment block(int map, int b, int s) const {
+    return load<Side::kRight>(sums + map * kOfMap + b * kBlockDim * G::kStride + s * kBlockDim,
+                              G::kStride);
+  }
+  __device__ __forceinline__ Fragment turned_block(int map, int b, int s) const {
+    return load_turned<Side::kRight>(
+        sums + map * kOfMap + b * kBlockDim * G::kStride + s * kBlockDim, G::kStride);
+  }
+};
+
+/// States on their way between the block's warps, [slots][state][32]: register i of a lane stays
+/// register i of that lane. It lies over the warps' tiles, so barriers separate it from walks.
+template <typename G, bool kKeysAreRows>
+struct Exchange {
+  static constexpr int kOfMap = G::kSums + G::kKeySums;
+  float* slots;
+
+  __device__ explicit Exchange(const Layout& layout) : slots(shared_at<float>(layout.exchange)) {}
+  __device__ __forceinline__ float* at(int slot, int i) const {
+    return slots + (slot * G::kState + i) * kWarpSize + lane_id();
+  }
+  __device__ void put(int slot, FarStates<G, kKeysAreRows>& states) const {
+#pragma unroll
+    for (int i = 0; i < G::kState; ++i) *at(slot, i) = states[i / kOfMap].at(i % kOfMap);
+  }
+  __device__ void add(int slot, FarStates<G, kKeysAreRows>& states) const {
+#pragma unroll
+    for (int i = 0; i < G::kState; ++i) states[i / kOfMap].at(i % kOfMap) += *at(slot, i);
+  }
+
+  /// The sum of the first `count` slots becomes an entry of `to`.
+  __device__ void write_sum(int count, const cuda::States& to, int64_t entry,
+                            const SweepArgs& args) const {
+    each_of_warp(to, args, [&](int i, float* base, int64_t stride, int64_t index) {
+      float sum = 0.f;
+      for (int slot = 0; slot < count; ++slot) sum += *at(slot, i);
+      base[entry * stride + index] = sum;
+    });
+  }
+
+ private:
+  /// body(i, sums or key sums, numbers of an entry, index in it) for the registers that this warp
+  /// has to see to.
+  template <typename Body>
+  __device__ __forceinline__ void each_of_warp(const cuda::States& states, const SweepArgs& args,
+                                               const Body& body) const {
+    const int warps = blockDim.x / kWarpSize;
+#pragma unroll 1
+    for (int i = threadIdx.x / kWarpSize; i < G::kState; i += warps) {
+      const int map = args.first_map + i / kOfMap, in_map = i % kOfMap;
+      const bool of_keys = in_map >= G::kSums;
+      const int64_t row_length = of_keys ? 1 : states.row_length;
+      body(i, of_keys ? states.key_sums : states.sums, states.maps * G::kDim * row_length,
+           map * G::kDim * row_length + Sums<G, kKeysAreRows>::place(in_map, row_length));
+    }
+  }
+};
+
+/// The sum of entries of states in memory, [maps][D][Dv] and [maps][D] each, made by all threads:
+/// where it lies in shared memory, rows are kStride apart.
+template <typename G>
+struct Gathered {
+  static constexpr int kStride = G::kDim + 4;  // eight columns or rows then lie in different banks
+  static constexpr int kRows = G::kMaps * G::kDim;
+  float* sums;
+
+  __device__ __forceinline__ float* key_sums() const { return sums + kRows * kStride; }
+  /// Entries [first, first + count).
+  __device__ void gather(const cuda::States& from, int64_t first, int count) const {
+    constexpr int kFours = G::kDim / 4;
+    for (int i = threadIdx.x; i < kRows * kFours; i += blockDim.x) {
+      const int row = i / kFours, column = i % kFours * 4;
+      const float4 sum =
+          sum_of(from.sums + first * kRows * G::kDim + i * 4, kRows * G::kDim, count);
+      *reinterpret_cast<float4*>(sums + row * kStride + column) = sum;
+    }
+    for (int i = threadIdx.x; i < kRows / 4; i += blockDim.x) {
+      *reinterpret_cast<float4*>(key_sums() + i * 4) =
+          sum_of(from.key_sums + first * kRows + i * 4, kRows, count);
+    }
+  }
+  template <bool kKeysAreRows>
+  __device__ __forceinline__ void add_to(FarStates<G, kKeysAreRows>& states) const {
+#pragma unroll
+    for (int i = 0; i < G::kState; ++i) {
+      constexpr int kOfMap = G::kSums + G::kKeySums;
+      const int map = i / kOfMap, in_map = i % kOfMap;
+      const float* from =
+          in_map < G::kSums ? sums + map * G::kDim * kStride : key_sums() + map * G::kDim;
+      states[map].at(in_map) += from[Sums<G, kKeysAreRows>::place(in_map, kStride)];
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ float4 sum_of(const float* at, int64_t apart, int count) {
+    float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll 4
+    for (int e = 0; e < count; ++e) {
+      const float4 x = *reinterpret_cast<const float4*>(at + e * apart);
+      sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+    }
+    return sum;
+  }
+};
+
+/// The entries of args.start that a segment begins with: `count` from `first` on.
+struct StartEntries {
+  int64_t first = 0;
+  int count = 0;
+
+  __device__ StartEntries(const SweepArgs& args, const Strip& strip) {
+    const int64_t own = int64_t(strip.pair) * args.segments;
+    switch (args.start.source) {
+      case StateSource::kNothing:
+        break;
+      case StateSource::kOwn:
+        first = own + strip.segment, count = 1;
+        break;
+      case StateSource::kBefore:
+        first = own, count = strip.segment;
+        break;
+      case StateSource::kAfter:
+        first = own + strip.segment + 1, count = args.segments - strip.segment - 1;
+        break;
+      case StateSource::kAll:
+        first = own, count = args.segments;
+        break;
+      case StateSource::kPair:
+        first = strip.pair, count = 1;
+        break;
+    }
+  }
+};
+
+/// Which of the block's strips a strip's state begins with.
+enum class Others { kNone, kBefore, kAfter, kAll };
+
+/// `states`, which hold the sums over the warp's own strip (with Others::kNone: nothing), become
+/// what the strip begins with: those of the segment and of the other strips. Barriers inside.
+template <typename G, bool kKeysAreRows>
+__device__ void begin_states(FarStates<G, kKeysAreRows>& states, Others others,
+                             const Layout& layout, const SweepArgs& args, const Strip& strip) {
+  const Exchange<G, kKeysAreRows> exchange(layout);
+  const StartEntries start(args, strip);
+  const bool shares = others != Others::kNone && (strip.count > 1 || others == Others::kAll);
+  if (!shares && start.count == 0) {
+    clear_states<G, kKeysAreRows>(states);
+    return;
+  }
+  __syncthreads();  // walks are over
+  if (shares) exchange.put(strip.index, states);
+  const Gathered<G> gathered = {exchange.at(shares ? strip.count : 0, 0) - lane_id()};
+  if (start.count > 0) gathered.gather(args.start, start.first, start.count);
+  __syncthreads();
+  clear_states<G, kKeysAreRows>(states);
+  if (start.count > 0) gathered.template add_to<kKeysAreRows>(states);
+  if (shares) {
+    const int first = others == Others::kAfter ? strip.index + 1 : 0;
+    const int last = others == Others::kBefore ? strip.index : strip.count;
+    for (int other = first; other < last; ++other) exchange.add(other, states);
+  }
+  __syncthreads();  // walks may begin
+}
+
+/// The sum over the block's strips becomes entry `entry` of args.made. A barrier inside.
+template <typename G, bool kKeysAreRows>
+__device__ void store_sum(FarStates<G, kKeysAreRows>& states, int64_t entry, const Layout& layout,
+                          const SweepArgs& args, const Strip& strip) {
+  const Exchange<G, kKeysAreRows> exchange(layout);
+  __syncthreads();
+  exchange.put(strip.index, states);
+  __syncthreads();
+  exchange.write_sum(strip.count, args.made, entry, args);
+}
+/// One warp's states become an entry of args.made.
+template <typename G, bool kKeysAreRows>
+__device__ void store(FarStates<G, kKeysAreRows>& states, int64_t entry, const SweepArgs& args) {
+  constexpr int kOfMap = G::kSums + G::kKeySums;
+#pragma unroll
+  for (int i = 0; i < G::kState; ++i) {
+    const int map = args.first_map + i / kOfMap, in_map = i % kOfMap;
+    const bool of_keys = in_map >= G::kSums;
+    const int64_t row_length = of_keys ? 1 : args.made.row_length;
+    float* to = of_keys ? args.made.key_sums : args.made.sums;
+    to[(entry * args.made.maps + map) * G::kDim * row_length +
+       Sums<G, kKeysAreRows>::place(in_map, row_length)] = states[map - args.first_map].at(in_map);
+  }
+}
+
+}  // namespace fmmformer::cuda::strips

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// A warp's own tiles of sixteen tokens in shared memory, and how the next ones get there.
+#pragma once
+
+#include "attention/fmm/cuda/strips/shape.cuh"
+
+namespace fmmformer::cuda::strips {
+
+/// Which pieces of sixteen bytes of a tile a lane copies: one of every kRowsAtOnce-th row.
+template <typename G>
+struct Pieces {
+  static constexpr int kPiece = 8, kAcross = G::kDim / kPiece, kRowsAtOnce = kWarpSize / kAcross;
+  static constexpr int kRounds = kBlockDim / kRowsAtOnce;
+  static __device__ __forceinline__ int row() { return lane_id() / kAcross; }
+  static __device__ __forceinline__ int channel() { return lane_id() % kAcross * kPiece; }
+  /// The lane's first piece of a tile in shared memory.
+  static __device__ __forceinline__ int shared_offset() { return row() * G::kStride + channel(); }
+};
+/// A tensor's rows of one (batch entry, head), tile after tile. Nothing here differs by lane:
+/// registers are scarce.
+template <typename G>
+struct Rows {
+  const View& view;
+  Elem* next;  // the next tile's
+
+  __device__ Rows(const View& view, const Strip& strip) : view(view) {
+    next = static_cast<Elem*>(view.data) + strip.b * view.batch_stride + strip.h * view.head_stride;
+  }
+  __device__ __forceinline__ void skip(int tiles) {
+    next += int64_t(tiles) * kBlockDim * view.row_stride;
+  }
+  /// The lane's first piece of the next tile.
+  __device__ __forceinline__ Elem* piece() const {
+    return next + (Pieces<G>::row() * static_cast<int>(view.row_stride) + Pieces<G>::channel());
+  }
+  /// Dead tokens and those beyond the sequence become zeros, whatever memory holds there.
+  __device__ __forceinline__ void copy_tile(Elem* to, uint32_t live, int direction) {
+    using P = Pieces<G>;
+    const Elem* from = piece();
+#pragma unroll
+    for (int i = 0; i < P::kRounds; ++i) {
+      // Without bytes to read, the source's address does not matter.
+      copy_async(to + P::shared_offset() + i * P::kRowsAtOnce * G::kStride,
+                 from + i * P::kRowsAtOnce * view.row_stride,
+                 live >> (P::row() + i * P::kRowsAtOnce) & 1);
+    }
+    skip(direction);
+  }
+};
+
+/// Numbers that rows have in memory, [length] each: up to two for each half of a warp to copy.
+template <int kCount>
+struct Numbers {
+  static constexpr int kAtOnce = kWarpSize / kBlockDim, kRounds = (kCount + kAtOnce - 1) / kAtOnce;
+  const float* mine[kRounds == 0 ? 1 : kRounds];  // or none
+
+  __device__ __forceinline__ void read(int which, const float* rows) {
+    if (which % kAtOnce == lane_id() / kBlockDim) mine[which / kAtOnce] = rows;
+    if (which == kCount - 1 && kCount % kAtOnce != 0 && lane_id() >= kBlockDim)
+      mine[which / kAtOnce] = nullptr;
+  }
+};
+
+/// Rings of four tiles: a token's row is its number modulo 64. kOwn: how many tensors' rows the
+/// walk reads of its tile alone; kNumbers: how many numbers a row.
+template <typename G, bool kBackwards, int kOwn, int kNumbers>
+struct Tiles {
+  static constexpr int kRing = kSlots * kBlockDim, kDirection = kBackwards ? -1 : 1;
+  const Layout& layout;
+  const SweepArgs& args;
+  Rows<G> band[2], own[2];  // keys or queries, values or their gradients
+  Numbers<kNumbers> numbers;
+  int memory;           // the warp's own
+  int before, after;    // tiles of the band on either side
+  const uint8_t* mask;  // the batch entry's tokens, or none
+  uint8_t coming = 0;   // this lane's of the next tile of the band: loaded a step ahead
+  // Live tokens of the ring's tiles, by ascending token; the newest tile's are the highest bits,
+  // backwards the lowest.
+  uint64_t window = 0;
+
+  __device__ Tiles(const Layout& layout, const SweepArgs& args, const Strip& strip,
+                   const View& band_keys, const View& band_values, const View& own_keys,
+                   const View& own_values, int before, int after)
+      : layout(layout),
+        args(args),
+        band{Rows<G>(band_keys, strip), Rows<G>(band_values, strip)},
+        own{Rows<G>(own_keys, strip), Rows<G>(own_values, strip)},
+        memory(layout.warps + strip.index * layout.warp_bytes),
+        before(before),
+        after(after) {
+    mask = args.token_mask
+               ? reinterpret_cast<const uint8_t*>(args.token_mask) + int64_t(strip.b) * args.length
+               : nullptr;
+  }
+
+  __device__ __forceinline__ Elem* band_row(int which, int token) const {
+    return shared_at<Elem>(memory + layout.band[which]) + (token & (kRing - 1)) * G::kStride;
+  }
+  __device__ __forceinline__ Elem* band_tile(int which, int tile) const {
+    return band_row(which, tile * kBlockDim);
+  }
+  __device__ __forceinline__ Elem* own_tile(int which, int tile) const {
+    return shared_at<Elem>(memory + layout.own[which]) + (tile & 1) * G::kTile;
+  }
+  __device__ __forceinline__ float* number(int which, int token) const {
+    return shared_at<float>(memory + layout.numbers) + which * kRing + (token & (kRing - 1));
+  }
+  /// Bit i: token i from the walk's tile on is live, for i below 16; `offset` tokens further.
+  __device__ __forceinline__ uint32_t live(int offset = 0) const {
+    const int tile = kBackwards ? before + 1 : kSlots - 2 - after;
+    return static_cast<uint32_t>(window >> (tile * kBlockDim + offset)) & 0xffffu;
+  }
+
+  /// Begins to load the next tile of the band, `tile`; wait_for_copies and __syncwarp make it
+  /// visible.
+  __device__ __forceinline__ void begin_band(int tile) {
+    const int inside = min(max(args.length - tile * kBlockDim, 0), kBlockDim);
+    uint32_t bits = tile < 0 ? 0u : (1u << inside) - 1;
+    if (mask) {
+      bits &= __ballot_sync(~0u, coming != 0);
+      look_at(tile + kDirection);
+    }
+    push(bits);
+#pragma unroll
+    for (int which = 0; which < 2; ++which)
+      band[which].copy_tile(band_tile(which, tile), bits, kDirection);
+    copy_numbers(tile);
+  }
+  /// ... and the walk's next tile of rows of its own; its band's tiles are under way already.
+  __device__ __forceinline__ void begin_own(int tile) {
+    const int at = kBackwards ? before : kSlots - 1 - after;
+    const uint32_t bits = static_cast<uint32_t>(window >> at * kBlockDim) & 0xffffu;
+#pragma unroll
+    for (int which = 0; which < kOwn; ++which)
+      own[which].copy_tile(own_tile(which, tile), bits, kDirection);
+  }
+  __device__ __forceinline__ void push(uint32_t bits) {
+    window = kBackwards ? window << kBlockDim | bits
+                        : window >> kBlockDim | uint64_t(bits) << (kSlots - 1) * kBlockDim;
+  }
+  /// Reads which tokens of a tile are live, for the next begin_band.
+  __device__ __forceinline__ void look_at(int tile) {
+    if (!mask) return;
+    const int token = tile * kBlockDim + lane_id() % kBlockDim;
+    coming = mask[min(max(token, 0), args.length - 1)];
+  }
+
+ private:
+  __device__ __forceinline__ void copy_numbers(int tile) const {
+    const int token = tile * kBlockDim + lane_id() % kBlockDim;
+    const int from = min(max(token, 0), args.length - 1);
+#pragma unroll
+    for (int i = 0; i < kNumbers; i += numbers.kAtOnce) {
+      const float* rows = numbers.mine[i / numbers.kAtOnce];
+      if (!rows) continue;
+      float* to = number(i + lane_id() / kBlockDim, token);
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(
+                       static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+                   "l"(rows + from)
+                   : "memory");
+    }
+  }
+};
+
+/// Walks the tiles [first, last), backwards from the last one on: body(tile), with the next ones
+/// under way.
+template <typename G, bool kBackwards, int kOwn, int kNumbers, typename Body>
+__device__ __forceinline__ void walk(Tiles<G, kBackwards, kOwn, kNumbers>& tiles, int first,
+                                     int last, const Body& body) {
+  if (first >= last) return;
+  constexpr int kDirection = kBackwards ? -1 : 1;
+  const int start = kBackwards ? last - 1 : first;
+  // The band's newest tile, and how many fill its ring before the first step.
+  int newest = start - kDirection * (kBackwards ? tiles.after : tiles.before);
+  const int fill = tiles.before + tiles.after + 1;
+#pragma unroll
+  for (int which = 0; which < 2; ++which) tiles.band[which].skip(newest);
+#pragma unroll
+  for (int which = 0; which < kOwn; ++which) tiles.own[which].skip(start);
+  tiles.look_at(newest);
+#pragma unroll 1
+  for (int i = 0; i < fill; ++i, newest += kDirection) tiles.begin_band(newest);
+  tiles.begin_own(start);
+  wait_for_copies();
+  __syncwarp();
+  int tile = start;
+#pragma unroll 1
+  for (int left = last - first; left > 0; --left, tile += kDirection, newest += kDirection) {
+    if (left > 1) {
+      tiles.begin_band(newest);
+      tiles.begin_own(tile + kDirection);
+    } else {
+      tiles.push(0);
+    }
+    body(tile);
+    wait_for_copies();
+    __syncwarp();
+  }
+}
+
+}  // namespace fmmformer::cuda::strips
