@@ -7,7 +7,7 @@
 // Of the two arguments of max the right one is the larger on either side of 0, and rounding before
 // the maximum is rounding after it. e and t come from instructions on bf16 numbers; e's argument is
 // rounded too, which costs less than rounding e itself: x is seldom far from 0 where e matters.
-// Slopes: min(f, 1), -min(f, 1), 1 - t^2.
+// Slopes: min(f, 1), -min(f, 1), 1 - t^2. Unit features divide a row by its sum.
 #pragma once
 
 #include "attention/fmm/cuda/strips/shape.cuh"
@@ -67,17 +67,22 @@ struct Inputs {
 
   template <int kMap>
   __device__ __forceinline__ void features(Fragment (&f)[G::kBlocks]) const {
-    Fragment x[G::kBlocks];
-    load<kSide>(x, tile, G::kStride);
-#pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const Pair p = as_pair(x[s].r[i]), e = as_pair(decay[s].r[i]), one = both(1.f);
-        f[s].r[i] = kMap == 0   ? as_bits(__hmax2_nan(__hadd2(p, one), e))
-                    : kMap == 1 ? as_bits(__hmax2_nan(__hsub2(one, p), e))
-                                : as_bits(__hadd2(as_pair(tanh_of(x[s].r[i])), one));
-      }
+    load<kSide>(f, tile, G::kStride);
+    if constexpr (!G::kUnit) {
+      each([&](int s, int j) { f[s].r[j] = as_bits(phi<kMap>(f[s].r[j], decay[s].r[j])); });
+    } else {
+      Block wide[G::kBlocks];
+      float sum[2] = {0.f, 0.f};
+      each([&](int s, int j) {
+        float* pair = wide[s][j / 2] + j % 2 * 2;
+        wide_phi<kMap>(f[s].r[j], decay[s].r[j], pair[0], pair[1]);
+        sum[j % 2] += pair[0] + pair[1];
+      });
+      invert_sums(sum);
+      each([&](int s, int j) {
+        const float* pair = wide[s][j / 2] + j % 2 * 2;
+        f[s].r[j] = Bf16::pack(pair[0] * sum[j % 2], pair[1] * sum[j % 2]);
+      });
     }
   }
 
@@ -87,25 +92,70 @@ struct Inputs {
                                                      const Block (&gradient)[G::kBlocks]) const {
     Fragment x[G::kBlocks];
     load<kSide>(x, tile, G::kStride);
-#pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const Pair p = as_pair(x[s].r[j]), e = as_pair(decay[s].r[j]), one = both(1.f);
-        Pair slope;
-        if constexpr (kMap == 0) slope = __hmin2_nan(__hmax2_nan(__hadd2(p, one), e), one);
-        if constexpr (kMap == 1) slope = __hmin2_nan(__hmax2_nan(__hsub2(one, p), e), one);
-        if constexpr (kMap == 2) {
-          const Pair t = as_pair(tanh_of(x[s].r[j]));
-          slope = __hfma2(__hneg2(t), t, one);
-        }
+    // With f = phi / (sum of phi): dphi = (df - <df, f>) / (sum of phi).
+    float inverse[2] = {0.f, 0.f}, along[2] = {0.f, 0.f};
+    if constexpr (G::kUnit) {
+      each([&](int s, int j) {
         float low, high;
-        Bf16::unpack(as_bits(slope), low, high);
-        if (kMap == 1) low = -low, high = -high;
-        float* to = sum[s][j / 2] + j % 2 * 2;
-        const float* from = gradient[s][j / 2] + j % 2 * 2;
-        to[0] += from[0] * low, to[1] += from[1] * high;
-      }
+        wide_phi<kMap>(x[s].r[j], decay[s].r[j], low, high);
+        const float* df = gradient[s][j / 2] + j % 2 * 2;
+        inverse[j % 2] += low + high, along[j % 2] += df[0] * low + df[1] * high;
+      });
+      invert_sums(inverse);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) along[r] = quad_sum(along[r]) * inverse[r];
+    }
+    each([&](int s, int j) {
+      float low, high;
+      Bf16::unpack(as_bits(slope<kMap>(x[s].r[j], decay[s].r[j])), low, high);
+      if (kMap == 1) low = -low, high = -high;
+      if (G::kUnit) low *= inverse[j % 2], high *= inverse[j % 2];
+      float* to = sum[s][j / 2] + j % 2 * 2;
+      const float* df = gradient[s][j / 2] + j % 2 * 2;
+      to[0] += (df[0] - along[j % 2]) * low, to[1] += (df[1] - along[j % 2]) * high;
+    });
+  }
+
+ private:
+  /// body(s, j) for register j of block s: its numbers belong to row g + j % 2 * 8.
+  template <typename Body>
+  static __device__ __forceinline__ void each(const Body& body) {
+#pragma unroll
+    for (int i = 0; i < G::kBlocks * 4; ++i) body(i / 4, i % 4);
+  }
+  template <int kMap>
+  static __device__ __forceinline__ Pair phi(uint32_t x, uint32_t decay) {
+    const Pair one = both(1.f);
+    if constexpr (kMap == 0) return __hmax2_nan(__hadd2(as_pair(x), one), as_pair(decay));
+    if constexpr (kMap == 1) return __hmax2_nan(__hsub2(one, as_pair(x)), as_pair(decay));
+    return __hadd2(as_pair(tanh_of(x)), one);
+  }
+  /// But for its sign, which elu_flip turns.
+  template <int kMap>
+  static __device__ __forceinline__ Pair slope(uint32_t x, uint32_t decay) {
+    if constexpr (kMap < 2) return __hmin2_nan(phi<kMap>(x, decay), both(1.f));
+    const Pair t = as_pair(tanh_of(x));
+    return __hfma2(__hneg2(t), t, both(1.f));
+  }
+  /// In fp32, for rows that are divided before they are rounded.
+  template <int kMap>
+  static __device__ __forceinline__ void wide_phi(uint32_t x, uint32_t decay, float& low,
+                                                  float& high) {
+    float at[2], other[2];
+    Bf16::unpack(kMap == 2 ? tanh_of(x) : x, at[0], at[1]);
+    Bf16::unpack(decay, other[0], other[1]);
+    if constexpr (kMap == 0)
+      low = fmaxf(1.f + at[0], other[0]), high = fmaxf(1.f + at[1], other[1]);
+    if constexpr (kMap == 1)
+      low = fmaxf(1.f - at[0], other[0]), high = fmaxf(1.f - at[1], other[1]);
+    if constexpr (kMap == 2) low = 1.f + at[0], high = 1.f + at[1];
+  }
+  /// Parts of both rows' sums, a lane each, become 1 / sum; 0 for a sum of 0.
+  static __device__ __forceinline__ void invert_sums(float (&sum)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum[r] = quad_sum(sum[r]);
+      sum[r] = sum[r] == 0.f ? 0.f : __fdividef(1.f, sum[r]);
     }
   }
 };
