@@ -76,6 +76,7 @@ def driver_version() -> str:
 def joined(folder: pathlib.Path) -> dict:
     record = read_json(folder / "attention.json")
     scaling = read_json(folder / "scaling.json")
+    fast_weight = read_json(folder / "fast_weight.json")
     if not record:
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         record = {"format": "fmmformer-record", "version": 1, "kind": "gpu", "name": "GPU check", "created": now}
@@ -89,6 +90,8 @@ def joined(folder: pathlib.Path) -> dict:
         verify_check(folder / "verify.json"),
         *(sanitizer_check(tool, folder / f"{tool}.log") for tool in ("memcheck", "racecheck")),
     ]
+    for member in ("timings", "bars"):
+        record[member] = record.get(member, []) + fast_weight.get(member, [])
     if scaling:
         record["series_about"], record["series"] = scaling["name"], scaling["series"]
     return record

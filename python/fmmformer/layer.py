@@ -206,7 +206,7 @@ class FMMAttention(nn.Module):
             return None, (near, far)
         if far.dim() < 3:  # one weight for all maps
             return far, (near, far)
-        return far[0], (near, far[1:] if far.size(0) > 1 else far)
+        return far[0], (near, far[1:])
 
     def _options(self, token_mask: Tensor | None, weights: Weights) -> FmmOptions:
         near_weight, far_weight = weights
@@ -220,10 +220,10 @@ class FMMAttention(nn.Module):
 
 def _with_field(rest: Tensor | None, field: Tensor, weight: Tensor | None) -> Tensor:
     """rest + weight * field, in the field's type; weights may be fp32 beside half precision."""
-    if weight is not None:
-        field = weight * field if rest is None else torch.addcmul(rest, field, weight)
-        return field.to(rest.dtype) if rest is not None else field
-    return field if rest is None else rest + field
+    if weight is None:
+        return field if rest is None else rest + field
+    out = weight * field if rest is None else torch.addcmul(rest, field, weight)
+    return out.to(field.dtype)
 
 
 def _head_dim(dim: int, heads: int, head_dim: int | None) -> int:

@@ -54,7 +54,9 @@ def test_a_check_of_a_gpu_becomes_one_record(tmp_path: pathlib.Path) -> None:
         '<testsuites tests="2"><testsuite tests="2" failures="0" skipped="0" errors="0"/></testsuites>')
     (tmp_path / "verify.json").write_text(json.dumps({"cases": [{"passed": True}, {"passed": False}]}))
     (tmp_path / "memcheck.log").write_text("=========\n========= ERROR SUMMARY: 0 errors\n")
-    (tmp_path / "attention.json").write_text(json.dumps({"kind": "gpu", "machine": {"gpu": "a GPU"}, "timings": []}))
+    (tmp_path / "attention.json").write_text(
+        json.dumps({"kind": "gpu", "machine": {"gpu": "a GPU"}, "timings": [{"case": "gpu_text"}]}))
+    (tmp_path / "fast_weight.json").write_text(json.dumps({"timings": [{"case": "fast_weight"}], "bars": [{"met": True}]}))
     (tmp_path / "scaling.json").write_text(json.dumps({"name": "one layer", "series": [{"name": "softmax"}]}))
     record = gpu_record.joined(tmp_path)
     checks = {check["name"]: check for check in record["checks"]}
@@ -66,3 +68,5 @@ def test_a_check_of_a_gpu_becomes_one_record(tmp_path: pathlib.Path) -> None:
     assert record["kernel_hash"] == kernel_hash.kernel_hash()
     assert (record["series_about"], record["series"]) == ("one layer", [{"name": "softmax"}])
     assert record["machine"]["gpu"] == "a GPU"
+    assert [timing["case"] for timing in record["timings"]] == ["gpu_text", "fast_weight"]
+    assert record["bars"] == [{"met": True}]

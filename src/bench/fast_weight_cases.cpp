@@ -111,7 +111,7 @@ void add_timing(Cases& cases) {
   }
 }
 
-/// The two shapes that a GPU is held to: the paper's language model, and one long sequence.
+/// Timed on a GPU. Two have limits: the paper's language model, and one long sequence.
 void add_gpu_timing(Cases& cases) {
   const auto add_gpu = [&](const char* name, int64_t batch, int64_t length, int64_t head_dim,
                            std::optional<double> limit) {

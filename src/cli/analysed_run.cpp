@@ -17,12 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string folder_of(const RunOptions& options) {
-  if (options.run.empty() == options.first.empty())
-    throw UsageError("name one run folder, such as runs/wikitext2/softmax");
-  return options.run + options.first;
-}
-
 std::unique_ptr<tasks::Task> task_of(const train::ExperimentConfig& experiment) {
   const auto seed = static_cast<uint64_t>(experiment.train.seed);
   return tasks::make_task(experiment.task, derive_seed(seed, "task"));
@@ -55,7 +49,7 @@ void add_analysis_options(CLI::App& app, AnalysisOptions& options) {
 
 AnalysedRun::AnalysedRun(const AnalysisOptions& options)
     : options_(options),
-      folder_(folder_of(options.run)),
+      folder_(run_folder_of(options.run, "runs/wikitext2/softmax")),
       split_(enum_from_name<tasks::Split>(options.split)),
       device_(use_device(options.device)),
       trained_(in_full_precision(load_trained(folder_, options.run, device_))),

@@ -13,7 +13,7 @@ constexpr Command kCommands[] = {
 };
 constexpr CommandTable kTable = {
     "What trained models attend to: the paper's figures, from runs of your own. Numbers go to the "
-    "run's record.json, and `fmmformer report` draws them.",
+    "run's record.json (curves are there already), and `fmmformer report` draws them.",
     kCommands, "fmmformer analyze rank runs/wikitext2/softmax"};
 
 }  // namespace

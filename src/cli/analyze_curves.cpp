@@ -84,10 +84,14 @@ void print_table(const std::vector<Record>& records, const CurvesOptions& option
 void print_runs(const std::vector<Record>& records) {
   for (size_t run = 0; run < records.size(); ++run) {
     const Record& record = records[run];
-    std::printf("[%zu] %s%s: best %s %s at step %.0f", run + 1, record.name.c_str(),
-                record.seed ? (", seed " + std::to_string(*record.seed)).c_str() : "",
-                record.metric.name.c_str(), shown(record, record.result.best_metric, false).c_str(),
-                record.result.best_step);
+    std::printf("[%zu] %s%s: ", run + 1, record.name.c_str(),
+                record.seed ? (", seed " + std::to_string(*record.seed)).c_str() : "");
+    if (std::isfinite(record.result.best_metric)) {
+      std::printf("best %s %s at step %.0f", record.metric.name.c_str(),
+                  shown(record, record.result.best_metric, false).c_str(), record.result.best_step);
+    } else {
+      std::printf("not evaluated yet");
+    }
     if (std::isfinite(record.result.test_metric)) {
       std::printf(", test %s", shown(record, record.result.test_metric, false).c_str());
     }

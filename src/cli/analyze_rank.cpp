@@ -39,7 +39,9 @@ void add_options(CLI::App& app, RankOptions& options) {
                        ->delimiter(',')
                        ->type_name("K,K"),
                    0);
-  app.add_option("--seed", options.seed, "which matrices are drawn (default: 1)")->type_name("N");
+  app.add_option("--seed", options.seed, "which matrices are drawn (default: 1)")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
   app.footer(
       "Singular values are fp64; a rank is how many of them exceed 1e-6 (the paper's figure), and "
       "1e-6 of the\nlargest (its definition). A causal matrix without k diagonals has N - k rows "
@@ -91,22 +93,25 @@ int run_analyze_rank(const CommandLine& line) {
   std::vector<BandRanks> bands;
   for (const int64_t bandwidth : options.bandwidths) bands.push_back({.bandwidth = bandwidth});
   const LiveLine live;
-  int64_t length = 0;  // the longest: examples may be shorter
+  std::vector<int64_t> lengths;  // padding is left out, so they may differ
   visit_attention(
       run.model(), [&](int64_t example) { return run.inputs(example); }, places,
       [&](const HeadPlace&, const at::Tensor& matrix) {
         add_matrix(matrix, bands);
-        length = std::max(length, matrix.size(0));
+        lengths.push_back(matrix.size(0));
         live.show("matrix " + std::to_string(bands[0].ranks.size()) + "/" +
                   std::to_string(places.size()));
       });
   live.clear();
 
+  std::ranges::sort(lengths);
+  const int64_t length = lengths[lengths.size() / 2];
   const bool causal = model.attention.causal;
   std::printf(
-      "%s: %zu attention matrices of up to %ld tokens, %s\n"
+      "%s: %zu attention matrices, %s, of %ld .. %ld tokens; the bound is that of %ld, the median\n"
       "bandwidth   bound   rank above 1e-6        above 1e-6 of the largest\n",
-      run.title().c_str(), places.size(), length, causal ? "causal" : "two-sided");
+      run.title().c_str(), places.size(), causal ? "causal" : "two-sided", lengths.front(),
+      lengths.back(), length);
   Json findings = {{"matrices", places.size()},   {"tokens", length},     {"causal", causal},
                    {"threshold", kRankThreshold}, {"seed", options.seed}, {"bands", Json::array()}};
   for (const BandRanks& band : bands) {

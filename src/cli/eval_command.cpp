@@ -24,12 +24,6 @@ struct EvalOptions {
   DeviceOptions device;
 };
 
-std::string folder_of(const RunOptions& options) {
-  if (options.run.empty() == options.first.empty())
-    throw UsageError("name one run folder, such as runs/copy/softmax_128");
-  return options.run + options.first;
-}
-
 void add_options(CLI::App& app, EvalOptions& options) {
   add_run_options(app, options.run);
   CLI::Option* split = app.add_option("--split", options.split, "valid (default), test or train")
@@ -103,7 +97,7 @@ int run_eval(const CommandLine& line) {
   if (!read_options(app, line)) return kDone;
 
   if (!options.split.empty()) enum_from_name<tasks::Split>(options.split);  // before the model
-  const std::string folder = folder_of(options.run);
+  const std::string folder = run_folder_of(options.run, "runs/copy/softmax_128");
   const c10::Device device = use_device(options.device);
   const train::TrainedModel trained = load_trained(folder, options.run, device);
   const Examples examples = examples_for(options, trained.experiment);
@@ -118,19 +112,23 @@ int run_eval(const CommandLine& line) {
     live.show("batch " + std::to_string(done) + "/" + std::to_string(all));
   });
   live.clear();
-  const train::Metric& metric = train::metric_for(trained.experiment.model);
+  const train::Metric& metric =
+      train::metric_for(trained.experiment.task.name, trained.experiment.model);
   if (options.json) {
-    const nlohmann::ordered_json result = {{"run", folder},
-                                           {"step", trained.step},
-                                           {"split", examples.name},
-                                           {"loss", score.mean_loss()},
-                                           {std::string(metric.name), metric.value(score)},
-                                           {"count", score.count}};
+    const nlohmann::ordered_json result = {
+        {"run", folder},
+        {"step", trained.step},
+        {"split", examples.name},
+        {"sliding", options.sliding},
+        {"batches", train::evaluation_batches(*examples.task, plan)},
+        {"loss", score.mean_loss()},
+        {std::string(metric.name), metric.value(score)},
+        {"count", score.count}};
     std::printf("%s\n", result.dump().c_str());
   } else {
-    std::printf("%s, step %ld, %s: loss %.4f  %s %.2f%s  (%.0f predictions)\n", folder.c_str(),
-                trained.step, examples.name.c_str(), score.mean_loss(),
-                std::string(metric.name).c_str(), metric.value(score),
+    std::printf("%s, step %ld, %s%s: loss %.4f  %s %.2f%s  (%.0f predictions)\n", folder.c_str(),
+                trained.step, examples.name.c_str(), options.sliding ? ", sliding windows" : "",
+                score.mean_loss(), std::string(metric.name).c_str(), metric.value(score),
                 metric.unit.empty() ? "" : (" " + std::string(metric.unit)).c_str(), score.count);
   }
   return kDone;

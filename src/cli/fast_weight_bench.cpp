@@ -81,7 +81,8 @@ using PeersOfCases = std::map<std::string, std::vector<GpuPeerResult>>;
 
 PeersOfCases python_peers(const FastWeightBenchOptions& given, const GpuBenchmarkOptions& options,
                           const std::vector<FastWeightCase>& cases) {
-  if (!given.python_peers || given.dtype == "fp32") return {};
+  if (!given.python_peers) return {};
+  if (given.dtype == "fp32") throw UsageError("--python-peers: fla's delta rule takes no fp32");
   std::vector<AttentionCase> asked;
   for (const FastWeightCase& one : cases) asked.push_back(one.attention);
   const c10::ScalarType half = given.dtype.empty() ? c10::kBFloat16 : dtype_from_name(given.dtype);

@@ -16,6 +16,7 @@
 #include "fmmformer/core/allocator.h"
 #include "fmmformer/core/config.h"
 #include "train/file_system.h"
+#include "train/interrupt.h"
 #include "train/record_edit.h"
 
 namespace fmmformer::cli {
@@ -54,7 +55,8 @@ void add_options(CLI::App& app, GenerateOptions& options) {
       1);
   app.add_option("--seed", options.generation.seed,
                  "all draws follow from it: the same seed, the same text (default: 1)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
   add_field_options(app, options.generation.sampling);
   app.add_flag("--allow-unknown", options.allow_unknown,
                "words of the prompt that the vocabulary does not have are read as <unk>");
@@ -71,12 +73,6 @@ void add_options(CLI::App& app, GenerateOptions& options) {
       "Examples:\n"
       "  fmmformer generate runs/wikitext2/fmm2_band20 --prompt 'The game was' --top-k 40\n"
       "  fmmformer generate --run runs/book --tokens 1000 --temperature 0.8 --samples 3 --save");
-}
-
-std::string folder_of(const RunOptions& options) {
-  if (options.run.empty() == options.first.empty())
-    throw UsageError("name one run folder, such as runs/wikitext2/fmm2_band20");
-  return options.run + options.first;
 }
 
 std::shared_ptr<const LanguageModel> language_model_of(const train::TrainedModel& trained,
@@ -102,7 +98,8 @@ struct Sample {
 
 /// Text as it comes, unless it is to be JSON.
 Sample sample(const std::shared_ptr<const LanguageModel>& model, std::span<const int64_t> prompt,
-              const PromptLanguage& language, const GenerateOptions& options, int64_t number) {
+              const PromptLanguage& language, const GenerateOptions& options, int64_t number,
+              const train::InterruptGuard& interrupt) {
   GenerationOptions generation = options.generation;
   generation.sample = number;
   Sample result{.number = number};
@@ -118,7 +115,7 @@ Sample sample(const std::shared_ptr<const LanguageModel>& model, std::span<const
     const std::string added = writer(token);
     result.text += added;
     show(added);
-    return true;
+    return !interrupt.requested();
   });
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   show("\n");
@@ -156,7 +153,7 @@ int run_generate(const CommandLine& line) {
   add_options(app, options);
   if (!read_options(app, line)) return kDone;
 
-  const std::string folder = folder_of(options.run);
+  const std::string folder = run_folder_of(options.run, "runs/wikitext2/fmm2_band20");
   if (!options.prompt_file.empty()) options.prompt = train::read_text(options.prompt_file);
   keep_freed_memory();
   const c10::Device device = use_device(options.device);
@@ -167,11 +164,12 @@ int run_generate(const CommandLine& line) {
   const std::string prompt_text = text_of(prompt, language);
 
   Json kept = Json::array();
-  for (int64_t number = 0; number < options.samples; ++number) {
+  const train::InterruptGuard interrupt;  // Ctrl-C ends the text, and what there is is kept
+  for (int64_t number = 0; number < options.samples && !interrupt.requested(); ++number) {
     if (options.samples > 1 && !options.json) {
       std::printf("%s--- sample %ld ---\n", number == 0 ? "" : "\n", number + 1);
     }
-    const Sample one = sample(model, prompt, language, options, number);
+    const Sample one = sample(model, prompt, language, options, number, interrupt);
     kept.push_back(json_of(one, options, prompt_text, trained.step));
     if (options.json) {
       Json shown = kept.back();
@@ -188,7 +186,7 @@ int run_generate(const CommandLine& line) {
     train::edit_record(folder,
                        [&](Json& record) { record["samples"] = Json::parse(dumped(kept)); });
   }
-  return kDone;
+  return interrupt.requested() ? kStoppedBySignal + interrupt.signal() : kDone;
 }
 
 }  // namespace fmmformer::cli

@@ -13,6 +13,7 @@
 #include "bench/statistics.h"
 #include "cli/device_options.h"
 #include "cli/presets.h"
+#include "cli/run_identity.h"
 #include "fmmformer/core/allocator.h"
 #include "fmmformer/core/atomic_file.h"
 #include "fmmformer/core/config.h"
@@ -92,46 +93,45 @@ Json json_of(const Setting& setting, const GenerationTiming& timing) {
           {"memory_bytes", timing.memory_bytes}};
 }
 
-}  // namespace
-
-int run_bench_generation(const CommandLine& line) {
+struct GenerationBenchOptions {
   std::string preset = "wikitext103/fmm2_band20", json;
   int64_t windows = 2;
   double spread = 0.1;
-  DeviceOptions device_options;
-  CLI::App app(
-      "Times how a language model goes on with a text, token by token, with random weights: they "
-      "cost what trained ones\ndo, but for how much of the vocabulary a draw looks at.");
-  app.add_option("CONFIG", preset, "a preset or a TOML file (default: wikitext103/fmm2_band20)");
-  require_at_least(app.add_option("--windows", windows,
+  DeviceOptions device;
+};
+
+void add_options(CLI::App& app, GenerationBenchOptions& options) {
+  app.add_option("CONFIG", options.preset,
+                 "a preset or a TOML file (default: wikitext103/fmm2_band20)");
+  require_at_least(app.add_option("--windows", options.windows,
                                   "how long the text is, in the model's windows (default: 2)")
                        ->type_name("N"),
                    1);
-  app.add_option("--spread", spread,
+  app.add_option("--spread", options.spread,
                  "standard deviation of the weights (default: 0.1, which makes words about as "
                  "unlike as a trained model does)")
-      ->type_name("X");
-  app.add_option("--json", json, "write the record to this file")->type_name("FILE");
-  add_device_options(app, device_options);
+      ->type_name("X")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--json", options.json, "write the record to this file")->type_name("FILE");
+  add_device_options(app, options.device);
   app.footer("Example:\n  fmmformer bench generation wikitext103/softmax --threads 2");
-  if (!read_options(app, line)) return kDone;
-  check_output_file("--json", json);
+}
 
-  keep_freed_memory();  // as `generate` does
-  const c10::Device device = use_device(device_options);
-  train::ExperimentConfig experiment = train::load_experiment(find_config(preset));
-  if (experiment.model.kind != ModelKind::kLanguageModel)
-    throw UsageError("'" + preset + "' is no language_model");
-  experiment.model.initial_std = spread;
-  const auto made = make_model(experiment.model, 1);
+std::shared_ptr<const LanguageModel> random_model(const GenerationBenchOptions& options,
+                                                  const c10::Device& device) {
+  ModelConfig config = train::load_experiment(find_config(options.preset)).model;
+  if (config.kind != ModelKind::kLanguageModel)
+    throw UsageError("'" + options.preset + "' is no language_model");
+  config.initial_std = options.spread;
+  const auto made = make_model(config, 1);
   made->to(device);
-  const auto model = std::dynamic_pointer_cast<const LanguageModel>(made);
+  return std::dynamic_pointer_cast<const LanguageModel>(made);
+}
 
-  const bench::Machine machine = bench::describe_machine();
-  std::printf("%s\n%s: %ld parameters, vocabulary %ld\n%-28s %9s %9s %9s %9s %11s\n",
-              bench::machine_text(machine).c_str(), experiment.name.c_str(),
-              model->parameter_count(), experiment.model.vocabulary, "sampling", "tokens/s",
-              "median", "slowest", "computed", "memory");
+/// Timings of all settings, told as they come.
+Json measured_rows(const std::shared_ptr<const LanguageModel>& model, int64_t windows) {
+  std::printf("%-28s %9s %9s %9s %9s %11s\n", "sampling", "tokens/s", "median", "slowest",
+              "computed", "memory");
   Json rows = Json::array();
   for (const Setting& setting : kSettings) {
     const GenerationTiming timing = measure(model, setting.sampling, windows);
@@ -141,13 +141,35 @@ int run_bench_generation(const CommandLine& line) {
     std::fflush(stdout);
     rows.push_back(json_of(setting, timing));
   }
-  if (!json.empty()) {
-    const Json record = {{"config", experiment.name},
-                         {"machine", bench::machine_text(machine)},
-                         {"windows", windows},
-                         {"rows", rows}};
-    write_file_atomically(json, record.dump(2) + "\n");
-  }
+  return rows;
+}
+
+}  // namespace
+
+int run_bench_generation(const CommandLine& line) {
+  GenerationBenchOptions options;
+  CLI::App app(
+      "Times how a language model goes on with a text, token by token, with random weights: they "
+      "cost what trained ones\ndo, but for how much of the vocabulary a draw looks at.");
+  add_options(app, options);
+  if (!read_options(app, line)) return kDone;
+  check_output_file("--json", options.json);
+
+  keep_freed_memory();  // as `generate` does
+  const c10::Device device = use_device(options.device);
+  const auto model = random_model(options, device);
+  const std::string machine = bench::machine_text(bench::describe_machine());
+  std::printf("%s, device %s\n%s: %ld parameters, vocabulary %ld\n", machine.c_str(),
+              device.str().c_str(), options.preset.c_str(), model->parameter_count(),
+              model->config().vocabulary);
+  const Json rows = measured_rows(model, options.windows);
+  if (options.json.empty()) return kDone;
+  const train::RunIdentity identity = run_identity(device, line.text());
+  const Json record = {
+      {"config", options.preset},    {"created", identity.created}, {"commit", identity.commit},
+      {"command", identity.command}, {"machine", identity.machine}, {"versions", identity.versions},
+      {"windows", options.windows},  {"spread", options.spread},    {"rows", rows}};
+  write_file_atomically(options.json, record.dump(2) + "\n");
   return kDone;
 }
 

@@ -88,7 +88,7 @@ std::vector<report::Record> lra_records(const LraSelection& selection, const fs:
 }
 
 void keep_lra_run(const LraRun& run, const fs::path& keep) {
-  keep_seed(run.folder, run.seed, folder_of(keep, run.name), {.higher_is_better = true});
+  keep_seed(run.folder, run.seed, folder_of(keep, run.name));
 }
 
 }  // namespace fmmformer::cli

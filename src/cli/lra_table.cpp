@@ -55,8 +55,8 @@ std::string accuracy(const std::optional<double>& paper) {
 /// The paper's numbers are of the test split; where ours are not, that is marked.
 std::string difference(double test, double valid, const std::optional<double>& paper) {
   const bool tested = !std::isnan(test);
-  if (!paper || (!tested && std::isnan(valid))) return "-";
-  return formatted("%+.2f%s", 100 * (tested ? test : valid) - *paper, tested ? "" : " v");
+  const double ahead = 100 * (tested ? test : valid) - paper.value_or(NAN);
+  return std::isnan(ahead) ? "-" : formatted("%+.2f%s", ahead, tested ? "" : " v");
 }
 
 std::vector<std::string> line_of(const Entry& entry) {

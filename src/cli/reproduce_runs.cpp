@@ -46,8 +46,13 @@ train::TrainerOptions settings_of(const ReproduceOptions& options, const Command
   return settings;
 }
 
-double best_metric(const ordered_json& record) {
-  return record.value(ordered_json::json_pointer("/result/best_metric"), 0.0);
+/// The higher the better; a record without a metric is behind all others.
+double merit(const ordered_json& record) {
+  using Pointer = ordered_json::json_pointer;
+  const double worst = -std::numeric_limits<double>::infinity();
+  const double metric = record.value(Pointer("/result/best_metric"), worst);
+  const bool is_cost = !record.value(Pointer("/metric/higher_is_better"), true);
+  return is_cost && metric != worst ? -metric : metric;
 }
 
 }  // namespace
@@ -155,12 +160,11 @@ std::vector<report::Record> records_of_seeds(const fs::path& folder,
   return records;
 }
 
-void keep_seed(const fs::path& run, int64_t seed, const fs::path& place, KeptMetric metric) {
+void keep_seed(const fs::path& run, int64_t seed, const fs::path& place) {
   const ordered_json kept = RunPaths(place).read_record();
   const int64_t kept_seed = kept.value("seed", seed);
-  const double own = best_metric(RunPaths(run).read_record()), other = best_metric(kept);
-  const bool better = kept_seed == seed || (metric.higher_is_better ? own > other : own < other);
-  if (!better) {
+  const bool is_best = kept_seed == seed || merit(RunPaths(run).read_record()) > merit(kept);
+  if (!is_best) {
     train::keep_record(run, place / seed_folder(seed));
     return;
   }

@@ -70,11 +70,7 @@ std::vector<report::Record> records_of_seeds(const std::filesystem::path& folder
 
 /// Puts a finished run into the folder `place`: model, config and record of the best seed on the
 /// validation split, and the records alone of the others in seed-N.
-struct KeptMetric {
-  bool higher_is_better = true;
-};
-void keep_seed(const std::filesystem::path& run, int64_t seed, const std::filesystem::path& place,
-               KeptMetric metric);
+void keep_seed(const std::filesystem::path& run, int64_t seed, const std::filesystem::path& place);
 
 /// UsageError, naming the nearest, for one of `given` that is not among `known`.
 void check_names(const char* option, const std::vector<std::string>& given,

@@ -78,7 +78,7 @@ void check_data(const train::ExperimentConfig& experiment, const Text& text,
     if (fs::exists(file)) continue;
     throw UsageError("there is no '" + file.string() + "'; bring the data here with\n  " + program +
                      " data fetch " + text.data + "\n  " + program + " data import " + text.data +
-                     " data/downloads/" + text.data);
+                     " data/downloads/" + text.data + " --out " + folder.string());
   }
 }
 
@@ -142,7 +142,7 @@ int run_reproduce_wikitext(const CommandLine& line, const Text& text) {
   const Tally tally = train_all(runs, options, line, [&](const PlannedRun& run) {
     if (options.keep.empty()) return;
     const fs::path row = run.folder.parent_path().filename();
-    keep_seed(run.folder, run.seed, options.keep / row, {.higher_is_better = false});
+    keep_seed(run.folder, run.seed, options.keep / row);
   });
   if (const auto records = records_of(options); !records.empty()) {
     print_table(records, text);

@@ -19,6 +19,12 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       0);
 }
 
+std::string run_folder_of(const RunOptions& options, const std::string& example) {
+  if (options.run.empty() == options.first.empty())
+    throw UsageError("name one run folder, such as " + example);
+  return options.run + options.first;
+}
+
 train::TrainedModel load_trained(const std::string& folder, const RunOptions& options,
                                  const c10::Device& device) {
   train::TrainedModel trained = train::load_run(

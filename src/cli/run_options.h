@@ -24,6 +24,9 @@ struct RunOptions {
 /// RUN, --run and --step.
 void add_run_options(CLI::App& app, RunOptions& options);
 
+/// The one folder that was named; throws UsageError, with `example`, where none or two were.
+std::string run_folder_of(const RunOptions& options, const std::string& example);
+
 /// Loads the model of the run at `folder` and tells the user, on stderr, where a damaged checkpoint
 /// was passed over.
 train::TrainedModel load_trained(const std::string& folder, const RunOptions& options,

@@ -25,7 +25,7 @@ struct RunsOfLine {
 };
 
 /// Lines of a table in Markdown, the first its heading, aligned for the eye. Columns from
-/// `first_number` to before `after_numbers` are flush right.
+/// `first` to before `after` are flush right.
 struct NumberColumns {
   size_t first = 0, after = 0;
 };

@@ -13,7 +13,7 @@ void check_model(const ModelConfig& config) {
   TORCH_CHECK_VALUE(attention.causal,
                     "decoding: the model's attention is not causal (model.attention.causal = "
                     "false), so it cannot go on with a text token by token");
-  TORCH_CHECK_VALUE(attention.kind == AttentionKind::kSoftmax || attention.feature_maps.empty() ||
+  TORCH_CHECK_VALUE(attention.options(config.max_length).feature_maps.empty() ||
                         attention.normaliser != Normaliser::kInvSqrtLength,
                     "decoding: the model divides its far field by the length of the whole text "
                     "(model.attention.normaliser = inv_sqrt_length), which is not known while it "

@@ -224,6 +224,9 @@ bool is_in_nucleus(Weighing& weighing, const Candidate& candidate, double share)
   }
 }
 
+/// A nucleus that so many draws miss is small; then one sort of all tokens is cheaper.
+constexpr int kMostDraws = 32;
+
 }  // namespace
 
 int64_t sample_token(const TokenScores& scores, const SamplingOptions& options,
@@ -231,18 +234,22 @@ int64_t sample_token(const TokenScores& scores, const SamplingOptions& options,
   SamplingOptions used = options;
   SamplingOptions::fields(used, RangeCheck{});
   if (used.top_p == 0) used.top_k = 1;  // the fewest tokens are one
-  if (used.temperature == 0) used.temperature = 1, used.top_k = 1;
+  // So cold that exponents overflow: only the likeliest token has a chance.
+  constexpr double kFrozen = 1e-6;
+  if (used.temperature < kFrozen) used.temperature = 1, used.top_k = 1;
   Weighing weighing(scores, used, recent);
   if (used.top_k > 0) {
     const auto best = likeliest(weighing, static_cast<size_t>(used.top_k));
     return draw_from(best, used.top_p, weighing, random);
   }
-  while (true) {
+  for (int draws = 0; draws < kMostDraws; ++draws) {
     const auto drawn = drawn_from_all(weighing, random);
     if (drawn && (used.top_p == 1 || is_in_nucleus(weighing, *drawn, used.top_p))) {
       return drawn->token;
     }
   }
+  const auto all = likeliest(weighing, static_cast<size_t>(scores.tokens()));
+  return draw_from(all, used.top_p, weighing, random);
 }
 
 }  // namespace fmmformer

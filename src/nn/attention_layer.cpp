@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "fmmformer/attention/fast_weight_attention.h"
 #include "fmmformer/attention/full_attention.h"
 #include "fmmformer/core/random.h"
 #include "fmmformer/nn/decoding_memory.h"
@@ -154,14 +155,15 @@ Tensor AttentionLayer::attend(const AttentionInputs& inputs, const BlendWeights&
   return fmm_attention(with_seed, weights, with_dropout);
 }
 
-Tensor AttentionLayer::attend_with_fast_weights(const FastWeightInputs& fast,
-                                                const AttentionInputs& inputs,
+Tensor AttentionLayer::attend_with_fast_weights(const AttentionInputs& inputs,
+                                                const FastWeightField& fast,
                                                 const BlendWeights& weights,
                                                 const FmmOptions& options, const Pass& pass) const {
   const OperatorWeights split = by_operator(weights, /*has_fast_weights=*/true);
   Tensor rest;
   if (has_fields(options)) rest = attend(inputs, split.fields, options, pass);
-  return with_field(rest, fast_weight_attention(fast, config_.fast_weight_options()), split.fast);
+  const Tensor field = fast_weight_attention(fast_inputs(inputs, fast.gate), fast.options);
+  return with_field(rest, field, split.fast);
 }
 
 Tensor AttentionLayer::go_on(const AttentionInputs& inputs,
@@ -195,8 +197,7 @@ Tensor AttentionLayer::attended(const Tensor& x, const std::optional<Tensor>& to
     return go_on(inputs, fast, weights, *pass.memory).reshape({x.size(0) * x.size(1), -1});
   }
   const FmmOptions options = config_.options(x.size(1));
-  const Tensor out = fast ? attend_with_fast_weights(fast_inputs(inputs, fast->gate), inputs,
-                                                     weights, options, pass)
+  const Tensor out = fast ? attend_with_fast_weights(inputs, *fast, weights, options, pass)
                           : attend(inputs, weights, options, pass);
   if (pass.on_attention) {
     pass.on_attention({.layer = layer_,

@@ -152,7 +152,11 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
   TORCH_CHECK_VALUE(hidden.dim() == 2 && hidden.size(1) == weight.size(1),
                     "linear_cross_entropy: hidden is ", hidden.sizes(), " and weight ",
                     weight.sizes(), "; wanted [T, D] and [C, D]");
-  if (hidden.size(0) == 0) return hidden.sum(1);
+  // As all others, losses of half precision are fp32.
+  if (hidden.size(0) == 0) {
+    return hidden.sum(1, /*keepdim=*/false,
+                      hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  }
   if (cuda::has_cross_entropy(hidden, weight, bias)) {
     return FusedLinearCrossEntropy::apply(hidden, weight, bias, targets);
   }

@@ -61,15 +61,18 @@ BandFindings read_bands(const JsonNode& node) {
   return bands;
 }
 
+/// What `fmmformer generate` does unless told: not worth a word.
+bool is_usual(const std::string& setting, double value) {
+  return value == (setting == "top_k" ? 0 : 1);
+}
+
 TextSample read_sample(const JsonNode& node) {
   TextSample sample{.prompt = node["prompt"].text(),
                     .text = node["text"].text(),
                     .step = node["step"].number(kUnknown),
                     .seed = node["seed"].number(kUnknown)};
   for (const auto& [name, value] : node["sampling"].members()) {
-    const double number = value.number(0);
-    if (number == 0 && name == "temperature") sample.settings += "always the likeliest, ";
-    if (number == 0 || number == 1) continue;
+    if (is_usual(name, value.number(kUnknown))) continue;
     sample.settings += name + " " + value.shown() + ", ";
   }
   if (!sample.settings.empty()) sample.settings.resize(sample.settings.size() - 2);

@@ -36,7 +36,7 @@ struct RankBand {
 struct RankFindings {
   double step = kUnknown;
   double matrices = kUnknown;
-  double tokens = kUnknown;
+  double tokens = kUnknown;  // of the matrix of median length; the bounds are its own
   bool causal = true;
   std::vector<RankBand> bands;  // none: it was not looked at
 };

@@ -12,10 +12,10 @@
 
 namespace fmmformer::train {
 
-const Metric& metric_for(const ModelConfig& model) {
+const Metric& metric_for(tasks::TaskName task, const ModelConfig& model) {
   const bool without_logits =
       model.kind == ModelKind::kLanguageModel && model.output == Output::kAdaptiveSoftmax;
-  return without_logits ? kPerplexity : kAccuracy;
+  return task == tasks::TaskName::kWikitext || without_logits ? kPerplexity : kAccuracy;
 }
 
 ScoreTensors score_batch(const Model& model, const BatchTensors& batch, const Pass& pass) {

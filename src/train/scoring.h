@@ -13,9 +13,9 @@
 
 namespace fmmformer::train {
 
-/// How models of a kind are compared: by accuracy, or by perplexity where there are no logits to
-/// count right answers in.
-const Metric& metric_for(const ModelConfig& model);
+/// How models are compared: texts to predict by perplexity, all else by accuracy, unless there are
+/// no logits to count right answers in.
+const Metric& metric_for(tasks::TaskName task, const ModelConfig& model);
 
 /// A Score as tensors on the model's device, so that nothing waits for it.
 struct ScoreTensors {

@@ -118,11 +118,11 @@ StepInputs StepLayout::views(const Tensor& block) const {
 }
 
 std::string StepLayout::text() const {
-  const auto shape = [](const Part& part) {
-    return "[" + std::to_string(part.size) + ", " + std::to_string(part.length) + "]";
-  };
   if (parts_.empty()) return "nothing";
-  return (parts_.size() > 1 ? std::to_string(parts_.size()) + " x " : "") + shape(parts_.front());
+  std::string text = parts_.size() > 1 ? std::to_string(parts_.size()) + " x " : "";
+  const Part& first = parts_.front();
+  return text.append("[").append(std::to_string(first.size)) + ", " + std::to_string(first.length) +
+         "]";
 }
 
 }  // namespace fmmformer::train

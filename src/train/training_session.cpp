@@ -22,7 +22,7 @@ TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
       device_(options.device),
       listener_(listener),
       checkpoints_(folder_.checkpoints(), StoreAccess::kWrite, experiment_.train.keep_checkpoints),
-      metric_(metric_for(experiment_.model)) {
+      metric_(metric_for(experiment_.task.name, experiment_.model)) {
   stop_at_ = options.stop_at;
   if (device_.is_cuda()) set_gpu_arithmetic(experiment_.train.tf32);
   forget_peak_bytes(device_);

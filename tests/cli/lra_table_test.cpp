@@ -4,8 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
-
+#include "cli/lines_of.h"
 #include "report/lra.h"
 
 namespace fmmformer::cli {
@@ -26,13 +25,6 @@ Record run_of(const std::string& name, double valid, double test = report::kUnkn
                    .seconds_per_step = 0.0021,
                    .peak_bytes = 1.5 * 1024 * 1024 * 1024};
   return record;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 TEST(LraTable, HasOursBesideThePapersWithTheDifferenceAndTheCost) {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
+#include "cli/lines_of.h"
 
 namespace fmmformer::cli {
 namespace {
@@ -23,13 +23,6 @@ Record run_of(const std::string& name, double valid, double test) {
                    .seconds_per_step = 0.0142,
                    .peak_bytes = 3.5 * 1024 * 1024 * 1024};
   return record;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 TEST(WikitextTable, HasOursAndThePapersOrderSideBySide) {

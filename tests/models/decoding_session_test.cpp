@@ -40,7 +40,9 @@ ModelConfig small_wikitext(AttentionConfig attention) {
 std::vector<ModelConfig> every_kind() {
   std::vector<ModelConfig> configs;
   for (const auto& attention :
-       {fmm(), band(), softmax(), copy_attention(0, {FeatureMap::kTanh1})}) {
+       {fmm(), band(), softmax(), copy_attention(0, {FeatureMap::kTanh1}),
+        fast_weight_attention_config(0, {FeatureMap::kElu}),
+        fast_weight_attention_config(3, {FeatureMap::kElu, FeatureMap::kEluFlip})}) {
     configs.push_back(small_wikitext(attention));
     configs.push_back(small_copy(attention));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The authors' models to the last parameter (facts 2, 3.1, 4 and 7).
+// The authors' models to the last parameter.
 #include <gtest/gtest.h>
 
 #include "fmmformer/models/model.h"

@@ -167,5 +167,23 @@ TEST(Sampling, RefusesOptionsThatMakeNoSense) {
   }
 }
 
+TEST(Sampling, AlmostNoTemperatureIsTheLikeliestToken) {
+  Scores scores;
+  Random random(1);
+  EXPECT_EQ(sample_token(scores.fresh(), {.temperature = 1e-310}, {}, random), 0);
+}
+
+TEST(Sampling, ANucleusThatMostDrawsMissIsDrawnFromAllTheSame) {
+  constexpr int64_t kTokens = 100'000;
+  const auto flat = [] {
+    at::Tensor log_p = at::full({kTokens}, -std::log(static_cast<double>(kTokens)));
+    log_p[777] += 1e-3;
+    return log_p;
+  };
+  const TokenScores scores({{0, kTokens, 0}}, [&](size_t) { return flat(); });
+  Random random(1);
+  EXPECT_EQ(sample_token(scores, {.temperature = 100, .top_p = 1e-6}, {}, random), 777);
+}
+
 }  // namespace
 }  // namespace fmmformer

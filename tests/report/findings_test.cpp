@@ -33,7 +33,14 @@ TEST(Findings, ReadWhatAnalysesAndGenerationLeft) {
   EXPECT_EQ(findings.bands.all.energy.size(), findings.bands.widths.size());
   ASSERT_EQ(findings.samples.size(), 2U);
   EXPECT_EQ(findings.samples[0].settings, "temperature 0.8, top_k 40");
-  EXPECT_EQ(findings.samples[1].settings, "always the likeliest");
+  EXPECT_EQ(findings.samples[1].settings, "temperature 0");
+}
+
+TEST(Findings, SettingsOfASampleAreThoseThatAreNotTheUsual) {
+  json record = synthetic_language_model();
+  record["samples"][0]["sampling"] = {
+      {"temperature", 1}, {"top_k", 1}, {"top_p", 0}, {"repetition_penalty", 1}};
+  EXPECT_EQ(findings_of(record).samples[0].settings, "top_k 1, top_p 0");
 }
 
 TEST(Findings, ARecordWithoutAnyHasNone) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The experiments of Long Range Arena are what the published code does (facts 1.4, 3.1, 3.2, 3.4).
+// The experiments of Long Range Arena are what the published code does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

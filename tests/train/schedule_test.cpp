@@ -93,7 +93,7 @@ TEST(Schedule, LanguageModelHasTheAuthorsRates) {
                               .learning_rate = 2.5e-4,
                               .warmup = 2000,
                               .first_at_peak = true};
-  const auto rate = [&](int64_t number) {  // counted from 1, as in the paper's facts
+  const auto rate = [&](int64_t number) {  // counted from 1, as the published code counts
     return scheduled_update(config, number - 1, 500000).learning_rate;
   };
   EXPECT_DOUBLE_EQ(rate(1), 2.5e-4);

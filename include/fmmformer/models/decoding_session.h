@@ -10,8 +10,8 @@
 
 namespace fmmformer {
 
-/// A language model and a text that grows: every token costs the same time and no memory, however
-/// long the text has become.
+/// A language model and a text that grows: the mean time of a token and the memory stay the
+/// same, however long the text has become.
 ///
 /// The model has learned windows of W = max_length tokens, so a token is predicted from a window
 /// too. Token n of the text (from 0) belongs to the window that begins at token

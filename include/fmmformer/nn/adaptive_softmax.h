@@ -16,7 +16,7 @@ namespace fmmformer {
 ///   log p(w) = head(w)                               for a word of the head
 ///   log p(w) = head(cluster i) + log softmax_i(w)    for a word of cluster i
 /// Of the head's cluster entries the last belongs to the first cluster, as the authors have it
-/// (facts 4: a mere permutation). Words are numbered by falling frequency.
+/// (a mere permutation of what is published). Words are numbered by falling frequency.
 class AdaptiveSoftmax : public torch::nn::Module {
  public:
   /// `cutoffs` ascend and lie in 1 .. vocabulary - 1.

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 
-#include "fmmformer/attention/fast_weight_attention.h"
 #include "fmmformer/nn/blend.h"
 #include "fmmformer/nn/config.h"
 #include "fmmformer/nn/layers.h"
@@ -50,7 +49,7 @@ class AttentionLayer : public torch::nn::Module {
   AttentionInputs project(const at::Tensor& x) const;
   at::Tensor attend(const AttentionInputs& inputs, const BlendWeights& weights,
                     const FmmOptions& options, const Pass& pass) const;
-  at::Tensor attend_with_fast_weights(const FastWeightInputs& fast, const AttentionInputs& inputs,
+  at::Tensor attend_with_fast_weights(const AttentionInputs& inputs, const FastWeightField& fast,
                                       const BlendWeights& weights, const FmmOptions& options,
                                       const Pass& pass) const;
   /// The same for tokens that go on with a text; softmax keeps its keys as a window does.

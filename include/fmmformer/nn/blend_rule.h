@@ -31,7 +31,7 @@ enum class WeightSource {
   kLearnedAfterFirst,  // kernels only: L_1 + c_2 L_2 + ...
 };
 
-/// The named rules; facts 1.4 lists the rows they come from. Those named after a benchmark have
+/// The named rules, as the published commands have them. Those named after a benchmark have
 /// no weight where only one of the two fields exists (the authors' "band" and "linear" rows).
 enum class BlendPreset {
   kSum,            // S + sum_l L_l

@@ -106,7 +106,7 @@ function drawRank(report) {
       element("div", { class: "controls" }, bandLegend(rank)),
       element("div", { class: "pair" }, histogram.panel, spectrum.panel),
       rankTable(rank),
-      origin([run], `, ${whole(rank.matrices)} matrices of up to ${whole(rank.tokens)} tokens, weights of step ${whole(rank.step)}`));
+      origin([run], `, ${whole(rank.matrices)} matrices of ${whole(rank.tokens)} tokens (median), weights of step ${whole(rank.step)}`));
     drawChart(histogram.canvas, () => histogramConfig(rank, "absolute"));
     drawChart(spectrum.canvas, () => spectrumConfig(rank));
   });

@@ -21,8 +21,8 @@ namespace {
 using at::Tensor;
 using c10::cuda::CUDAStream;
 
-// Libraries choose their algorithms and allocate workspace in the first; the second has gradients
-// and moments as all others do.
+// Libraries choose their algorithms and allocate workspace in the first; from the second on there
+// are gradients and moments as in all others, and the third has the allocator's memory in place.
 constexpr int kRunsBeforeCapture = 3;
 // Of those with the same capacities: loads what products of these sizes need.
 constexpr int kRunsOfCapacities = 1;
@@ -117,7 +117,9 @@ class GraphRunner : public BatchRunner {
 
   void fall_back(const std::string& reason) {
     wants_graph_ = false;
-    notice("training runs without a CUDA graph: " + reason);
+    notice((graphs_ == 0 ? "training runs without a CUDA graph: "
+                         : "training goes on without further CUDA graphs: ") +
+           reason);
   }
 
   /// A batch of another shape than the first had.

@@ -38,6 +38,19 @@ __device__ __forceinline__ Fragment rounded(const Block& c) {
            Bf16::pack(c[1][2], c[1][3])}};
 }
 
+/// What rounding left off, rounded itself: two products then lose nothing that matters.
+__device__ __forceinline__ Fragment rounded_rest(const Block& c, const Fragment& rounded_c) {
+  Block rest;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    float low, high;
+    Bf16::unpack(rounded_c.r[i], low, high);
+    const int first = i % 2 * 2;
+    rest[i / 2][first] = c[i / 2][first] - low, rest[i / 2][first + 1] = c[i / 2][first + 1] - high;
+  }
+  return rounded(rest);
+}
+
 /// Sixteen rows and columns of a tile in shared memory; turned: its columns as rows. What is used
 /// on the right side of products alone comes in the order of registers that this side wants.
 enum class Side { kAny, kRight };

@@ -97,30 +97,31 @@ __device__ void store_weight(const WeightGradient& gradient, int64_t index, doub
 
 // A block for each number of a gradient: sums over everything that the number stands for, always in
 // the same order. Of a number that stands for all channels, only every `channel_step`-th holds
-// anything.
-__global__ void reduce_kernel(const float* sums, int64_t batch, int64_t heads, int64_t segments,
-                              int all_maps, int value_dim, int channel_step,
+// anything. Index: 32 bits where they suffice, since divisions are all that this costs.
+template <typename Index>
+__global__ void reduce_kernel(const float* sums, Index batch, Index heads, Index segments,
+                              Index all_maps, Index value_dim, Index channel_step,
                               WeightGradient near_weight, WeightGradient far_weight) {
   const int64_t near_count = near_weight.maps * near_weight.heads * near_weight.channels;
   const bool near = blockIdx.x < near_count;
   const WeightGradient& gradient = near ? near_weight : far_weight;
   const int64_t index = near ? blockIdx.x : blockIdx.x - near_count;
-  const int64_t channel = index % gradient.channels,
-                head = index / gradient.channels % gradient.heads;
-  const int64_t map = index / (gradient.channels * gradient.heads);
-  const int64_t first_map = near ? all_maps : (gradient.maps == 1 ? 0 : map);
-  const int64_t maps = near || gradient.maps > 1 ? 1 : all_maps;
-  const int64_t some_heads = gradient.heads == 1 ? heads : 1,
-                some_channels =
-                    gradient.channels == 1 ? (value_dim + channel_step - 1) / channel_step : 1;
-  const int64_t count = batch * segments * some_heads * maps * some_channels;
+  const Index channel = index % gradient.channels,
+              head = index / gradient.channels % gradient.heads,
+              map = index / (gradient.channels * gradient.heads);
+  const Index first_map = near ? all_maps : (gradient.maps == 1 ? 0 : map);
+  const Index maps = near || gradient.maps > 1 ? 1 : all_maps;
+  const Index some_heads = gradient.heads == 1 ? heads : 1;
+  const Index some_channels =
+      gradient.channels == 1 ? (value_dim + channel_step - 1) / channel_step : 1;
+  const Index count = batch * segments * some_heads * maps * some_channels;
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < count; i += kThreads) {
-    const int64_t c = i % some_channels * channel_step + channel, rest = i / some_channels;
-    const int64_t l = rest % maps + first_map, rest2 = rest / maps;
-    const int64_t segment = rest2 % segments, rest3 = rest2 / segments;
-    const int64_t h = rest3 % some_heads + head, b = rest3 / some_heads;
-    const int64_t block = (b * heads + h) * segments + segment;
+  for (Index i = threadIdx.x; i < count; i += kThreads) {
+    const Index c = i % some_channels * channel_step + channel, rest = i / some_channels;
+    const Index l = rest % maps + first_map, rest2 = rest / maps;
+    const Index segment = rest2 % segments, rest3 = rest2 / segments;
+    const Index h = rest3 % some_heads + head, b = rest3 / some_heads;
+    const Index block = (b * heads + h) * segments + segment;
     sum += sums[(block * (all_maps + 1) + l) * value_dim + c];
   }
   __shared__ double parts[kThreads];
@@ -136,7 +137,7 @@ __global__ void reduce_kernel(const float* sums, int64_t batch, int64_t heads, i
 /// All maps in one pass, in bf16, the first ones of the paper's.
 bool has_paper_maps(const SweepArgs& args) {
   constexpr FeatureMap kPaper[] = {FeatureMap::kElu, FeatureMap::kEluFlip, FeatureMap::kTanh1};
-  bool fits = args.element == Element::kBFloat16 && !args.precise && !args.unit_features;
+  bool fits = args.element == Element::kBFloat16 && !args.precise;
   fits &= args.head_dim == args.value_dim && args.maps > 0 && args.maps == args.all_maps;
   for (int l = 0; l < args.maps; ++l) fits &= args.feature_maps[l] == kPaper[l];
   return fits;
@@ -162,7 +163,7 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
   };
   const bool near_fits =
       !args.has_near || (args.left <= chunks::kFarthest && args.near_scale > 0);
-  return args.causal && args.uniform_weights && near_fits &&
+  return args.causal && args.uniform_weights && !args.unit_features && near_fits &&
          ((args.head_dim == 64 && fits(chunks::PassShape<64>())) ||
           (args.head_dim == 128 && fits(chunks::PassShape<128>())));
 }
@@ -227,9 +228,17 @@ cudaError_t reduce_weight_sums(const SweepArgs& args, const WeightGradient& near
   all.value_dim = args.all_channels;
   const int pass_channels =
       with_launcher(all, [](auto, auto shape) { return int(shape.kValueDim); });
-  reduce_kernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(
-      args.weight_sums, args.batch, args.heads, args.segments, args.all_maps, args.all_channels,
-      args.uniform_weights ? pass_channels : 1, near_weight, far_weight);
+  const int64_t sums =
+      args.batch * args.heads * args.segments * (args.all_maps + 1) * args.all_channels;
+  const auto reduce = [&](auto* kernel) {
+    kernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(
+        args.weight_sums, args.batch, args.heads, args.segments, args.all_maps, args.all_channels,
+        args.uniform_weights ? pass_channels : 1, near_weight, far_weight);
+  };
+  if (sums + kThreads < INT32_MAX)
+    reduce(reduce_kernel<int32_t>);
+  else
+    reduce(reduce_kernel<int64_t>);
   return cudaGetLastError();
 }
 

@@ -122,7 +122,8 @@ struct SweepArgs {
 /// The kernels for a pass over everything, on a GPU whose thread blocks may have so much shared
 /// memory. Strips and chunks want bf16, the paper's maps in the paper's order, D = Dv, a narrow
 /// band and rows that start at multiples of sixteen bytes: strips for D of 16 or 32; chunks for D
-/// of 64 or 128, causal, with blend weights that are equal for all channels of a head.
+/// of 64 or 128, causal, without unit features, with blend weights that are equal for all channels
+/// of a head.
 Walks fitting_walks(const SweepArgs& args, int shared_bytes);
 
 /// What the kernels for a call carry in one pass.

@@ -22,10 +22,13 @@ struct FarStep {
   __device__ __forceinline__ void factors(const float* norms, float (&norm)[2],
                                           float (&factor)[2]) const {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      norm[r] = row_sums() ? norms[row_of(2 * r)] : args.fixed_norm;
+    for (int r = 0; r < 2; ++r) norm[r] = row_sums() ? norms[row_of(2 * r)] : args.fixed_norm;
+    factors(norm, factor);
+  }
+  __device__ __forceinline__ void factors(const float (&norm)[2], float (&factor)[2]) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
       factor[r] = live >> row_of(2 * r) & 1 ? __fdividef(args.far_scale, norm[r]) : 0.f;
-    }
   }
 };
 
@@ -189,6 +192,26 @@ __device__ __forceinline__ float finish_query(const FarStep<G>& step, const Inpu
   q.template add_input_gradient<kMap>(dq, u);
   return by_weight;
 }
+/// Norms of rows g and g + 8 from feature rows of queries and the sums of keys that each sees: of
+/// what the backward sweep multiplies, rather than of the forward sweep's rounded products. A
+/// weight's gradient is a sum of many terms of either sign, in which the difference shows.
+template <typename G>
+__device__ __forceinline__ void row_norms(const FarStep<G>& step, const Fragment (&f)[G::kBlocks],
+                                          const Block (&z)[G::kBlocks], float (&norm)[2]) {
+  norm[0] = norm[1] = 0.f;
+#pragma unroll
+  for (int s = 0; s < G::kBlocks; ++s) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float low, high;
+      Bf16::unpack(f[s].r[j], low, high);
+      norm[j % 2] += low * z[s][j / 2][j % 2 * 2] + high * z[s][j / 2][j % 2 * 2 + 1];
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    norm[r] = step.row_sums() ? quad_sum(norm[r]) + step.args.eps : step.args.fixed_norm;
+}
 /// Row dots to memory, [length].
 template <typename G>
 __device__ __forceinline__ void store_dots(const FarStep<G>& step, const float (&dot)[2],
@@ -200,8 +223,12 @@ __device__ __forceinline__ void store_dots(const FarStep<G>& step, const float (
   }
 }
 
+constexpr int kFirstNormOfQueries =
+    1;  // among the numbers of the queries' sweep: after log_sum_exp
+
 /// dq += the far fields' gradient, and the tile's keys join the states; writes row_dots, [maps +
-/// 1][length]; adds to by_weight. `norms`: in the ring, from number 1 on.
+/// 1][length]; adds to by_weight. Where the gradient of weights is made here (kPlain: one a head),
+/// with more care.
 template <typename G, typename T>
 __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles,
                                           const Elem* q_tile, const Elem* grad_tile,
@@ -211,13 +238,17 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
                                           Block (&dq)[G::kBlocks]) {
   const bool uniform = step.weights.uniform;
   const Inputs<G> q(q_tile), k(k_tile);
-  Fragment inner;
+  Fragment inner, inner_rest;
   const auto make_inner = [&](const Fragment(&weighted)[G::kBlocks]) {
     Fragment rows[G::kBlocks];
     load<Side::kRight>(rows, v_tile, G::kStride);
     Block p;
     multiply(p, weighted, rows);
     inner = rounded(p);
+    if constexpr (G::kPlain) {
+      inner_rest = rounded_rest(p, inner);
+      cut_at_diagonal</*kBefore=*/false>(inner_rest);
+    }
     cut_at_diagonal</*kBefore=*/false>(inner);
   };
   each_map<G>([&](auto map) {
@@ -242,6 +273,7 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
       for (int b = 0; b < G::kBlocks; ++b)
         add_product(u[s], weighted[b], rounded(state.sums[s][b]));
       add_product(u[s], inner, turned_x[s]);
+      if constexpr (G::kPlain) add_product(u[s], inner_rest, turned_x[s]);
 #pragma unroll
       for (int i = 0; i < 8; ++i) z[s][i / 4][i % 4] = sums_before[s][i / 4 * 2 + i % 2];
       add_product(z[s], earlier, turned_x[s]);
@@ -251,8 +283,13 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
     load_turned_rows<G>(values, v_tile);
     state.add(turned_x, values);
     float norm[2], factor[2], dot[2];
-    step.factors(tiles.number(1 + kMap, step.tile * kBlockDim), norm, factor);
     q.template features<kMap>(f);
+    if constexpr (G::kPlain) {
+      row_norms<G>(step, f, z, norm);
+      step.factors(norm, factor);
+    } else {
+      step.factors(tiles.number(kFirstNormOfQueries + kMap, step.tile * kBlockDim), norm, factor);
+    }
     by_weight[kMap] += finish_query<G, kMap>(
         step, q, f, norm, factor, u, [&](int s, int i) { return z[s][i / 4][i % 4]; }, dot, dq);
     store_dots(step, dot, row_dots + int64_t(kMap) * step.args.length);
@@ -288,7 +325,7 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
         add_product(u[s], weighted[b], fixed.turned_block(kMap, b, s));
     }
     float norm[2], factor[2], dot[2], dots[4];
-    step.factors(tiles.number(1 + kMap, step.tile * kBlockDim), norm, factor);
+    step.factors(tiles.number(kFirstNormOfQueries + kMap, step.tile * kBlockDim), norm, factor);
     q.template features<kMap>(f);
     float z[G::kBlocks][4];
     fixed.key_sums.load(kMap, z);

@@ -188,10 +188,15 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
     fixed.fix(of_keys, strip);
     clear_states<G, true>(states);
   }
-  auto tiles = work.template tiles_of_keys</*kOwn=*/2, 1 + G::kMaps>(/*with_band=*/true);
+  constexpr bool kMakesNorms = kCausal && G::kPlain;  // see far_query
+  auto tiles = work.template tiles_of_keys < /*kOwn=*/2,
+       kMakesNorms ? 1
+                   : 1 + G::kMaps > (
+                                        /*with_band=*/true);
   tiles.numbers.read(0, work.log_sum_exp());
 #pragma unroll
-  for (int l = 0; l < G::kMaps; ++l) tiles.numbers.read(1 + l, work.norms(l));
+  for (int l = 0; !kMakesNorms && l < G::kMaps; ++l)
+    tiles.numbers.read(kFirstNormOfQueries + l, work.norms(l));
   const Band band(args, args.left, args.right);
   Rows<G> to(args.dq, strip);
   to.skip(strip.begin);

@@ -73,26 +73,33 @@ cudaError_t launch(Sweep sweep, Kernel* kernel, const SweepArgs& args, cudaStrea
 }
 
 /// Calls body(Shape) for the number of maps.
-template <int kDim, bool kPlain, typename Body>
+template <int kDim, bool kPlain, bool kUnit, typename Body>
 cudaError_t with_maps(const SweepArgs& args, const Body& body) {
-  if (args.maps == 1) return body(Shape<kDim, 1, kPlain>());
-  if (args.maps == 2) return body(Shape<kDim, 2, kPlain>());
-  return body(Shape<kDim, 3, kPlain>());
+  if (args.maps == 1) return body(Shape<kDim, 1, kPlain, kUnit>());
+  if (args.maps == 2) return body(Shape<kDim, 2, kPlain, kUnit>());
+  return body(Shape<kDim, 3, kPlain, kUnit>());
 }
+/// Unit features are not compiled for plain calls once more: the paper's models with such features
+/// have weights per channel.
 template <int kDim, typename Body>
 cudaError_t with_shape(const SweepArgs& args, const Body& body) {
+  if (args.unit_features) return with_maps<kDim, false, true>(args, body);
   const bool plain = args.drop_below == 0 && args.uniform_weights;
-  return plain ? with_maps<kDim, true>(args, body) : with_maps<kDim, false>(args, body);
+  return plain ? with_maps<kDim, true, false>(args, body)
+               : with_maps<kDim, false, false>(args, body);
 }
 
 template <int kDim>
 cudaError_t Launcher<kDim>::sum_states(const SweepArgs& args, bool of_queries,
                                        cudaStream_t stream) {
-  return with_maps<kDim, true>(args, [&](auto shape) {  // there is no near field here
+  const auto sum = [&](auto shape) {
     using G = decltype(shape);
     return of_queries ? launch<G>(Sweep::kSumOfQueries, sum_kernel<G, true>, args, stream)
                       : launch<G>(Sweep::kSumOfKeys, sum_kernel<G, false>, args, stream);
-  });
+  };
+  // There is no near field here, so nothing differs from plain calls.
+  return args.unit_features ? with_maps<kDim, true, true>(args, sum)
+                            : with_maps<kDim, true, false>(args, sum);
 }
 template <int kDim>
 cudaError_t Launcher<kDim>::forward_sweep(const SweepArgs& args, cudaStream_t stream) {

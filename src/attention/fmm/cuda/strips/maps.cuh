@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Feature rows of sixteen queries or keys in a warp's registers.
+// Feature rows of sixteen queries or keys in a warp's registers. Unit features divide a row by its
+// sum.
 #pragma once
 
 #include "attention/fmm/cuda/paper_maps.cuh"
@@ -26,14 +27,22 @@ struct Inputs {
 
   template <int kMap>
   __device__ __forceinline__ void features(Fragment (&f)[G::kBlocks]) const {
-    Fragment x[G::kBlocks];
-    load<kSide>(x, tile, G::kStride);
-#pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        f[s].r[i] = feature_pair<kMap>(x[s].r[i], decay[s].r[i]);
-      }
+    load<kSide>(f, tile, G::kStride);
+    if constexpr (!G::kUnit) {
+      each([&](int s, int j) { f[s].r[j] = feature_pair<kMap>(f[s].r[j], decay[s].r[j]); });
+    } else {
+      Block wide[G::kBlocks];
+      float sum[2] = {0.f, 0.f};
+      each([&](int s, int j) {
+        float* pair = wide[s][j / 2] + j % 2 * 2;
+        wide_phi<kMap>(f[s].r[j], decay[s].r[j], pair[0], pair[1]);
+        sum[j % 2] += pair[0] + pair[1];
+      });
+      invert_sums(sum);
+      each([&](int s, int j) {
+        const float* pair = wide[s][j / 2] + j % 2 * 2;
+        f[s].r[j] = Bf16::pack(pair[0] * sum[j % 2], pair[1] * sum[j % 2]);
+      });
     }
   }
 
@@ -43,16 +52,55 @@ struct Inputs {
                                                      const Block (&gradient)[G::kBlocks]) const {
     Fragment x[G::kBlocks];
     load<kSide>(x, tile, G::kStride);
-#pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
+    // With f = phi / (sum of phi): dphi = (df - <df, f>) / (sum of phi).
+    float inverse[2] = {0.f, 0.f}, along[2] = {0.f, 0.f};
+    if constexpr (G::kUnit) {
+      each([&](int s, int j) {
         float low, high;
-        slope_pair<kMap>(x[s].r[j], decay[s].r[j], low, high);
-        float* to = sum[s][j / 2] + j % 2 * 2;
-        const float* from = gradient[s][j / 2] + j % 2 * 2;
-        to[0] += from[0] * low, to[1] += from[1] * high;
-      }
+        wide_phi<kMap>(x[s].r[j], decay[s].r[j], low, high);
+        const float* df = gradient[s][j / 2] + j % 2 * 2;
+        inverse[j % 2] += low + high, along[j % 2] += df[0] * low + df[1] * high;
+      });
+      invert_sums(inverse);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) along[r] = quad_sum(along[r]) * inverse[r];
+    }
+    each([&](int s, int j) {
+      float low, high;
+      slope_pair<kMap>(x[s].r[j], decay[s].r[j], low, high);
+      if (G::kUnit) low *= inverse[j % 2], high *= inverse[j % 2];
+      float* to = sum[s][j / 2] + j % 2 * 2;
+      const float* df = gradient[s][j / 2] + j % 2 * 2;
+      to[0] += (df[0] - along[j % 2]) * low, to[1] += (df[1] - along[j % 2]) * high;
+    });
+  }
+
+ private:
+  /// body(s, j) for register j of block s: its numbers belong to row g + j % 2 * 8.
+  template <typename Body>
+  static __device__ __forceinline__ void each(const Body& body) {
+#pragma unroll
+    for (int i = 0; i < G::kBlocks * 4; ++i) body(i / 4, i % 4);
+  }
+  /// In fp32, for rows that are divided before they are rounded.
+  template <int kMap>
+  static __device__ __forceinline__ void wide_phi(uint32_t x, uint32_t decay, float& low,
+                                                  float& high) {
+    float at[2], other[2];
+    Bf16::unpack(kMap == 2 ? tanh_of(x) : x, at[0], at[1]);
+    Bf16::unpack(decay, other[0], other[1]);
+    if constexpr (kMap == 0)
+      low = fmaxf(1.f + at[0], other[0]), high = fmaxf(1.f + at[1], other[1]);
+    if constexpr (kMap == 1)
+      low = fmaxf(1.f - at[0], other[0]), high = fmaxf(1.f - at[1], other[1]);
+    if constexpr (kMap == 2) low = 1.f + at[0], high = 1.f + at[1];
+  }
+  /// Parts of both rows' sums, a lane each, become 1 / sum; 0 for a sum of 0.
+  static __device__ __forceinline__ void invert_sums(float (&sum)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum[r] = quad_sum(sum[r]);
+      sum[r] = sum[r] == 0.f ? 0.f : __fdividef(1.f, sum[r]);
     }
   }
 };

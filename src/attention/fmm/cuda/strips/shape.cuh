@@ -17,10 +17,11 @@ namespace fmmformer::cuda::strips {
 constexpr int kSlots = 4;  // tiles of a ring: a band of three, and the next one
 
 /// What is known at compile time: D = Dv = kDim, and the first kMaps of elu, elu_flip, tanh1.
-/// kPlain: without dropout, and blend weights are equal for all channels of a head.
-template <int kDim_, int kMaps_, bool kPlain_>
+/// kPlain: without dropout, and blend weights are equal for all channels of a head. kUnit: feature
+/// rows are divided by their sum.
+template <int kDim_, int kMaps_, bool kPlain_, bool kUnit_>
 struct Shape {
-  static constexpr bool kPlain = kPlain_;
+  static constexpr bool kPlain = kPlain_, kUnit = kUnit_;
   static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr int kBlocks = kDim / kBlockDim;  // of channels
   static constexpr int kStride = kDim + Bf16::kPad, kTile = kBlockDim * kStride;
