@@ -113,7 +113,8 @@ class Call {
 
   // A block that has all of a sequence's strips makes a two-sided far field's sums by itself.
   bool sums_keys_first() const {
-    return shares_states() && (problem_.options.causal || segments_ > 1 || walks_ != Walks::kStrips);
+    return shares_states() &&
+           (problem_.options.causal || segments_ > 1 || walks_ != Walks::kStrips);
   }
 
   Walks fitting_walks(int shared_bytes) const {
@@ -319,7 +320,8 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
   const int64_t maps = problem_.feature_maps(), blocks = batch * heads * segments_;
   const bool causal = problem_.options.causal;
   Tensor grad = grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
-  if (walks_ != Walks::kRoles && !view_of(grad).aligned) grad = grad.clone(at::MemoryFormat::Contiguous);
+  if (walks_ != Walks::kRoles && !view_of(grad).aligned)
+    grad = grad.clone(at::MemoryFormat::Contiguous);
   Tensor dq = empty_gradient_of(inputs_.q), dk = empty_gradient_of(inputs_.k),
          dv = empty_gradient_of(inputs_.v);
   Tensor row_dots = at::empty({batch, heads, maps + 1, length}, floats_);

@@ -161,8 +161,7 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
   const auto fits = [&](auto shape) {
     return args.maps <= shape.kMaps && shape.kSharedBytes <= shared_bytes;
   };
-  const bool near_fits =
-      !args.has_near || (args.left <= chunks::kFarthest && args.near_scale > 0);
+  const bool near_fits = !args.has_near || (args.left <= chunks::kFarthest && args.near_scale > 0);
   return args.causal && args.uniform_weights && !args.unit_features && near_fits &&
          ((args.head_dim == 64 && fits(chunks::PassShape<64>())) ||
           (args.head_dim == 128 && fits(chunks::PassShape<128>())));

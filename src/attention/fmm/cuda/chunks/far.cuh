@@ -40,9 +40,8 @@ __device__ __forceinline__ void add_scores(Block (&a)[kTiles], float (&factor)[2
   multiply_groups<Reach::kFar, G::kBlocks>(s, rows, walk, band, load, 0, place_of, add_sum);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    norm[r] = has_row_sums(args)
-                  ? quad_sum(sum[r]) + before[2 * r] + before[2 * r + 1] + args.eps
-                  : args.fixed_norm;
+    norm[r] = has_row_sums(args) ? quad_sum(sum[r]) + before[2 * r] + before[2 * r + 1] + args.eps
+                                 : args.fixed_norm;
     factor[r] = __fdividef(weight * args.far_scale, norm[r]);
   }
 #pragma unroll
@@ -64,8 +63,7 @@ __device__ __forceinline__ void add_scores(Block (&a)[kTiles], float (&factor)[2
 /// out += factor * f(q) S, with the state before the chunk.
 template <typename G, int kMap, typename Features>
 __device__ __forceinline__ void add_state_values(Block (&out)[kSliceBlocks],
-                                                 const float (&factor)[2],
-                                                 const Features& features,
+                                                 const float (&factor)[2], const Features& features,
                                                  const Walk<G, Sweep::kForward>& walk,
                                                  const Loader<G>& load) {
   using M = Memory<G, Sweep::kForward>;
@@ -82,11 +80,9 @@ __device__ __forceinline__ void add_state_values(Block (&out)[kSliceBlocks],
 /// rows[b] = (the warp's raw rows of own tensor 1) state^T, for this slice of feature channels.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void multiply_state(Block (&rows)[kSliceBlocks], int map,
-                                               const Walk<G, kSweep>& walk,
-                                               const Loader<G>& load) {
+                                               const Walk<G, kSweep>& walk, const Loader<G>& load) {
   using M = Memory<G, kSweep>;
-  const int state =
-      M::kState + map * M::kStateOfMap + walk.place.slice * kSliceBlocks * G::kTile;
+  const int state = M::kState + map * M::kStateOfMap + walk.place.slice * kSliceBlocks * G::kTile;
 #pragma unroll
   for (int c = 0; c < G::kBlocks; ++c) {
     const Fragment own = load.left(walk.own_tile(1), c);
@@ -112,8 +108,8 @@ template <typename G>
 __device__ __forceinline__ void sum_over_row(float (&x)[2], const Place<G>& place, int room) {
   x[0] = quad_sum(x[0]), x[1] = quad_sum(x[1]);
   if constexpr (G::kSlices > 1) {
-    float* all = shared_at<float>(Memory<G, Sweep::kQueries>::kExchange) +
-                 room * G::kWarps * kBlockDim;
+    float* all =
+        shared_at<float>(Memory<G, Sweep::kQueries>::kExchange) + room * G::kWarps * kBlockDim;
     float* mine = all + (place.slice * kTiles + place.tile) * kBlockDim;
     if (lane_id() % 4 == 0) mine[row_of(0)] = x[0], mine[row_of(2)] = x[1];
     place.meet_slices();
@@ -146,8 +142,7 @@ __device__ __forceinline__ float far_query(Block (&dq)[kSliceBlocks], const Bloc
   {
     Fragment f[kSliceBlocks];
 #pragma unroll
-    for (int b = 0; b < kSliceBlocks; ++b)
-      f[b] = q.template features<kMap>(first_block + b);
+    for (int b = 0; b < kSliceBlocks; ++b) f[b] = q.template features<kMap>(first_block + b);
     Block s[kTiles];
     const auto place_of = [](int tile) { return kFeatures + tile * G::kTile; };
     const auto add_dot = [&](int k, int, bool seen) {
@@ -251,8 +246,7 @@ __device__ __forceinline__ void far_values(Block (&a)[kTiles], Block (&dv)[kSlic
   const auto place_of = [](int tile) { return M::kFeatures + kMap * G::kArea + tile * G::kTile; };
   const auto rows = [&](int b) {
     const Fragment f = keys.template features<kMap>(b);
-    add_columns<G>(dv, f, load, M::kState + kMap * M::kStateOfMap + b * G::kTile,
-                   walk.place.slice);
+    add_columns<G>(dv, f, load, M::kState + kMap * M::kStateOfMap + b * G::kTile, walk.place.slice);
     return f;
   };
   Block s[kTiles];

@@ -96,8 +96,7 @@ __device__ void store_weight_sums(const float (&by_field)[G::kFields], const Swe
     const int field = i / G::kDim, channel = i % G::kDim;
     if (field == G::kMaps && !args.has_near) continue;
     float sum = 0.f;
-    for (int tile = 0; channel == 0 && tile < kTiles; ++tile)
-      sum += all[tile * G::kFields + field];
+    for (int tile = 0; channel == 0 && tile < kTiles; ++tile) sum += all[tile * G::kFields + field];
     args.weight_sums[(blockIdx.x * int64_t(G::kFields) + field) * G::kDim + channel] = sum;
   }
 }
@@ -168,17 +167,13 @@ __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
     multiply_raw_groups<Reach::kBoth>(g, 1, 1, walk, band, load, [](int, int, bool) {});
     clear(dk);
     if (args.has_near) near_key<G>(dk, near, g, walk, band, load, weights.of[G::kMaps]);
-    each_map<G>([&](auto map) {
-      far_key<G, decltype(map)::value>(dk, g, walk, band, keys);
-    });
+    each_map<G>([&](auto map) { far_key<G, decltype(map)::value>(dk, g, walk, band, keys); });
     write_rows(walk, args.dk, dk, /*stage=*/1);
   };
   const auto gradient_of_values = [&](const OwnRows<G, kSweep>& keys, const NearScores& near) {
     Block a[kTiles], dv[kSliceBlocks];
     clear(dv);
-    each_map<G>([&](auto map) {
-      far_values<G, decltype(map)::value>(a, dv, walk, band, keys);
-    });
+    each_map<G>([&](auto map) { far_values<G, decltype(map)::value>(a, dv, walk, band, keys); });
     cut_at_diagonal</*kBefore=*/true>(a[0]);
     each_group<Reach::kFar>(walk, band, [&](int k, int tile) {
       add_columns<G>(dv, rounded(a[k]), load, walk.tile(1, tile), place.slice);

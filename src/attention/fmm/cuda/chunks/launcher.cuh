@@ -7,8 +7,8 @@
 
 namespace fmmformer::cuda::chunks {
 
-constexpr int kChunk = 64;    // tokens
-constexpr int kFarthest = 32; // tokens before a query that a band may reach
+constexpr int kChunk = 64;     // tokens
+constexpr int kFarthest = 32;  // tokens before a query that a band may reach
 
 enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
 

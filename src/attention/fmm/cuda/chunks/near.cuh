@@ -59,8 +59,8 @@ __device__ __forceinline__ int tile_of_group(const Walk<G, kSweep>& walk, int k)
 }
 /// Calls body(k, tile of the chunk) for every group.
 template <Reach kReach, typename G, Sweep kSweep, typename Body>
-__device__ __forceinline__ void each_group(const Walk<G, kSweep>& walk,
-                                           const Band<G, kSweep>& band, const Body& body) {
+__device__ __forceinline__ void each_group(const Walk<G, kSweep>& walk, const Band<G, kSweep>& band,
+                                           const Body& body) {
   const int last = last_group<kReach>(walk, band);
 #pragma unroll
   for (int k = 0; k < kGroups<kReach>; ++k) {
@@ -69,9 +69,10 @@ __device__ __forceinline__ void each_group(const Walk<G, kSweep>& walk,
 }
 
 /// c[k] = rows columns^T for every group, with rows(s) of kRowBlocks blocks of channels and
-/// `place_of(tile)` of the columns in shared memory, and then(k, tile, whether they see it). All groups in the chunk (or two of the band's) are multiplied at once,
-/// whether the warp's rows see them or not: products that wait for one another are few instructions
-/// and much time. Where a group is none of theirs, c has the own tile's product.
+/// `place_of(tile)` of the columns in shared memory, and then(k, tile, whether they see it). All
+/// groups in the chunk (or two of the band's) are multiplied at once, whether the warp's rows see
+/// them or not: products that wait for one another are few instructions and much time. Where a
+/// group is none of theirs, c has the own tile's product.
 template <Reach kReach, int kRowBlocks, int kCount, typename G, Sweep kSweep, typename Rows,
           typename PlaceOf, typename Then>
 __device__ __forceinline__ void multiply_groups(Block (&c)[kCount], const Rows& rows,
@@ -178,8 +179,7 @@ __device__ __forceinline__ void near_forward(Block (&a)[kTiles],
     if (G::kDrops) kept_factors(kept, walk, band, tile);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const float here =
-          G::kDrops ? factor[i % 4 / 2] * kept[i / 4][i % 4] : factor[i % 4 / 2];
+      const float here = G::kDrops ? factor[i % 4 / 2] * kept[i / 4][i % 4] : factor[i % 4 / 2];
       a[k][i / 4][i % 4] += here * p[k][i / 4][i % 4];
     }
   });
@@ -251,8 +251,7 @@ __device__ __forceinline__ void column_numbers(float2 (&numbers)[2], const float
 }
 /// Probabilities of the queries that see the warp's keys, before dropout.
 template <typename G, int kCount>
-__device__ __forceinline__ void probabilities(Block (&p)[kCount],
-                                              const Walk<G, Sweep::kKeys>& walk,
+__device__ __forceinline__ void probabilities(Block (&p)[kCount], const Walk<G, Sweep::kKeys>& walk,
                                               const Band<G, Sweep::kKeys>& band,
                                               const Loader<G>& load) {
   multiply_raw_groups<Reach::kNear>(p, 0, 0, walk, band, load, [&](int k, int tile, bool) {

@@ -16,11 +16,11 @@
 
 namespace fmmformer::cuda::chunks {
 
-constexpr int kTiles = kChunk / kBlockDim;       // of sixteen tokens
-constexpr int kHalo = 2;                         // tiles of a neighbour that a band may reach
-constexpr int kSlice = 64;                       // channels of a warp's results
+constexpr int kTiles = kChunk / kBlockDim;  // of sixteen tokens
+constexpr int kHalo = 2;                    // tiles of a neighbour that a band may reach
+constexpr int kSlice = 64;                  // channels of a warp's results
 constexpr int kSliceBlocks = kSlice / kBlockDim;
-constexpr int kPiece = 8;                        // elements that are copied at once
+constexpr int kPiece = 8;  // elements that are copied at once
 
 /// What is known at compile time: D = Dv = kDim, and the first kMaps of elu, elu_flip, tanh1.
 template <int kDim_, int kMaps_, bool kDrops_>
@@ -30,10 +30,12 @@ struct Shape {
   static constexpr int kBlocks = kDim / kBlockDim;  // of channels
   static constexpr int kSlices = kDim / kSlice, kWarps = kTiles * kSlices;
   static constexpr int kThreads = kWarps * kWarpSize, kPieces = kDim / kPiece;
-  // In shared memory, in bytes. Eight rows' pieces of the same channels must lie in different banks:
-  // rows are padded by a piece or, where memory is too small for that, their pieces permuted.
+  // In shared memory, in bytes. Eight rows' pieces of the same channels must lie in different
+  // banks: rows are padded by a piece or, where memory is too small for that, their pieces
+  // permuted.
   static constexpr bool kPadded = kDim > 64 || kMaps <= 2;
-  static constexpr int kRow = kDim * sizeof(Elem) + (kPadded ? 16 : 0), kTile = kBlockDim * kRow, kArea = kTiles * kTile;
+  static constexpr int kRow = kDim * sizeof(Elem) + (kPadded ? 16 : 0), kTile = kBlockDim * kRow,
+                       kArea = kTiles * kTile;
 };
 
 template <typename T>
@@ -53,10 +55,10 @@ struct Memory {
 
   // Tiles of a ring: the chunk, the next one, and the halo; or the next two.
   static constexpr int kRing = kSums ? 3 * kTiles : 2 * kTiles + kHalo;
-  static constexpr int kBand = 0;                                    // [2][kRing] tiles
-  static constexpr int kOwn = kBand + 2 * kRing * G::kTile;          // [kOwnTensors][kTiles] tiles
-  static constexpr int kFeatures = kOwn + kOwnTensors * G::kArea;    // [kMaps][kTiles] tiles
-  static constexpr int kState = kFeatures + G::kMaps * G::kArea;     // [kMaps][kDim] rows
+  static constexpr int kBand = 0;                                  // [2][kRing] tiles
+  static constexpr int kOwn = kBand + 2 * kRing * G::kTile;        // [kOwnTensors][kTiles] tiles
+  static constexpr int kFeatures = kOwn + kOwnTensors * G::kArea;  // [kMaps][kTiles] tiles
+  static constexpr int kState = kFeatures + G::kMaps * G::kArea;   // [kMaps][kDim] rows
   static constexpr int kStateOfMap = G::kDim * G::kRow;
   static constexpr int kNumbers = kState + (kSums ? 0 : G::kMaps * kStateOfMap);
   static constexpr int kKeySums = kNumbers + kNumberCount * kRing * kBlockDim * sizeof(float);
@@ -97,9 +99,7 @@ struct Place {
   }
   /// Keeps the compiler from computing addresses before the walk: those of a step are cheaper than
   /// the registers that would hold them.
-  __device__ __forceinline__ void forget() {
-    asm volatile("" : "+r"(pair), "+r"(b), "+r"(h));
-  }
+  __device__ __forceinline__ void forget() { asm volatile("" : "+r"(pair), "+r"(b), "+r"(h)); }
   /// Waits for the other warps with the same rows.
   __device__ __forceinline__ void meet_slices() const {
     if constexpr (G::kSlices == 1) {

@@ -80,9 +80,9 @@ struct Walk {
     }
   }
 
-  /// Walks the chunks: prepare(), with the chunk's tiles there, and between two barriers body(), with
-  /// the own rows too. begin_own_rows(chunk, live) copies those; first() comes while the first copies
-  /// are under way.
+  /// Walks the chunks: prepare(), with the chunk's tiles there, and between two barriers body(),
+  /// with the own rows too. begin_own_rows(chunk, live) copies those; first() comes while the first
+  /// copies are under way.
   template <typename BeginOwnRows, typename First, typename Prepare, typename Body>
   __device__ __forceinline__ void run(const BeginOwnRows& begin_own_rows, const First& first,
                                       const Prepare& prepare, const Body& body) {
@@ -181,8 +181,8 @@ struct Walk {
     const int offset = piece_place<G>(row, piece);
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
-      const View& view = M::kOfQueries ? (which == 0 ? args.q : args.grad_out)
-                                       : (which == 0 ? args.k : args.v);
+      const View& view =
+          M::kOfQueries ? (which == 0 ? args.q : args.grad_out) : (which == 0 ? args.k : args.v);
       const int64_t first = token(index) + row;
       const Elem* from = rows_of(view, place) + first * view.row_stride + piece * kPiece;
 #pragma unroll
