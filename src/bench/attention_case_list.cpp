@@ -206,6 +206,44 @@ void add_shapes(Cases& cases) {
   cases.push_back({.name = "many_heads", .batch = 5, .length = 40, .heads = 13, .head_dim = 8});
 }
 
+/// Heads of 64 and 128 channels, which a GPU walks in chunks of 64 tokens: lengths at a chunk's
+/// end, bands across it, and more chunks than one thread block walks.
+void add_chunks(Cases& cases) {
+  const std::vector<FeatureMap> two = {kElu, kEluFlip}, three = {kElu, kEluFlip, kTanh1};
+  for (const int64_t head_dim : {64, 128}) {
+    const std::string channels = std::to_string(head_dim) + "_channels";
+    for (const int64_t length : {63, 64, 65, 129}) {
+      cases.push_back({.name = "length_" + std::to_string(length) + "_of_" + channels,
+                       .batch = 1,
+                       .length = length,
+                       .head_dim = head_dim,
+                       .bandwidth = 20});
+    }
+    cases.push_back({.name = "segments_of_" + channels,
+                     .batch = 1,
+                     .length = 850,
+                     .head_dim = head_dim,
+                     .window = Window{32, 0},
+                     .feature_maps = head_dim == 64 ? three : two,
+                     .mask = MaskPattern::kInterior});
+    cases.push_back({.name = "dropout_and_mask_of_" + channels,
+                     .length = 300,
+                     .head_dim = head_dim,
+                     .bandwidth = 30,
+                     .feature_maps = head_dim == 64 ? three : two,
+                     .weights = WeightShape::kScalar,
+                     .mask = MaskPattern::kRandom,
+                     .near_dropout = 0.1,
+                     .layout = Layout::kBhnd});
+  }
+  cases.push_back({.name = "one_map_of_64_channels",
+                   .length = 200,
+                   .head_dim = 64,
+                   .feature_maps = {kElu},
+                   .normaliser = Normaliser::kNone,
+                   .far_scale = 0.01});
+}
+
 /// The experiments of the paper with fewer batch entries; `verify` without --quick runs them all.
 void add_paper_shapes(Cases& cases) {
   const std::vector<CaseTag> quick = {CaseTag::kVerify, CaseTag::kQuick, CaseTag::kPaper};
@@ -333,6 +371,7 @@ std::vector<AttentionCase> make_attention_cases() {
   add_weights_and_layouts(cases);
   add_masks(cases);
   add_shapes(cases);
+  add_chunks(cases);
   add_paper_shapes(cases);
   add_timing(cases);
   add_variants(cases);
