@@ -22,24 +22,26 @@ cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-/// Calls body(Shape) for the number of maps.
-template <int kDim, bool kDrops, typename Body>
+/// Calls body(Shape) for the number of maps. Three maps' features and states, beside the own rows
+/// of two tensors, leave no room for padded rows.
+template <int kDim, bool kDrops, bool kBackward, typename Body>
 cudaError_t with_maps(const SweepArgs& args, const Body& body) {
   if constexpr (PassShape<kDim>::kMaps > 2) {
-    if (args.maps == 3) return body(Shape<kDim, 3, kDrops>());
+    if (args.maps == 3) return body(Shape<kDim, 3, kDrops, !kBackward>());
   }
-  return args.maps == 1 ? body(Shape<kDim, 1, kDrops>()) : body(Shape<kDim, 2, kDrops>());
+  return args.maps == 1 ? body(Shape<kDim, 1, kDrops, true>())
+                        : body(Shape<kDim, 2, kDrops, true>());
 }
-template <int kDim, typename Body>
+template <int kDim, bool kBackward, typename Body>
 cudaError_t with_shape(const SweepArgs& args, const Body& body) {
-  return args.drop_below > 0 ? with_maps<kDim, true>(args, body)
-                             : with_maps<kDim, false>(args, body);
+  return args.drop_below > 0 ? with_maps<kDim, true, kBackward>(args, body)
+                             : with_maps<kDim, false, kBackward>(args, body);
 }
 
 template <int kDim>
 cudaError_t Launcher<kDim>::sum_states(const SweepArgs& args, bool of_queries,
                                        cudaStream_t stream) {
-  return with_maps<kDim, false>(args, [&](auto shape) {  // there is no near field here
+  return with_maps<kDim, false, false>(args, [&](auto shape) {  // there is no near field here
     using G = decltype(shape);
     return of_queries ? launch<G, Sweep::kSumOfQueries>(sum_kernel<G, true>, args, stream)
                       : launch<G, Sweep::kSumOfKeys>(sum_kernel<G, false>, args, stream);
@@ -47,21 +49,21 @@ cudaError_t Launcher<kDim>::sum_states(const SweepArgs& args, bool of_queries,
 }
 template <int kDim>
 cudaError_t Launcher<kDim>::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_shape<kDim>(args, [&](auto shape) {
+  return with_shape<kDim, false>(args, [&](auto shape) {
     using G = decltype(shape);
     return launch<G, Sweep::kForward>(forward_kernel<G>, args, stream);
   });
 }
 template <int kDim>
 cudaError_t Launcher<kDim>::query_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_shape<kDim>(args, [&](auto shape) {
+  return with_shape<kDim, true>(args, [&](auto shape) {
     using G = decltype(shape);
     return launch<G, Sweep::kQueries>(query_kernel<G>, args, stream);
   });
 }
 template <int kDim>
 cudaError_t Launcher<kDim>::key_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_shape<kDim>(args, [&](auto shape) {
+  return with_shape<kDim, true>(args, [&](auto shape) {
     using G = decltype(shape);
     return launch<G, Sweep::kKeys>(key_kernel<G>, args, stream);
   });

@@ -23,7 +23,8 @@ constexpr int kSliceBlocks = kSlice / kBlockDim;
 constexpr int kPiece = 8;  // elements that are copied at once
 
 /// What is known at compile time: D = Dv = kDim, and the first kMaps of elu, elu_flip, tanh1.
-template <int kDim_, int kMaps_, bool kDrops_>
+/// kPadded: see kRow.
+template <int kDim_, int kMaps_, bool kDrops_, bool kPadded_>
 struct Shape {
   static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr bool kDrops = kDrops_;
@@ -33,7 +34,7 @@ struct Shape {
   // In shared memory, in bytes. Eight rows' pieces of the same channels must lie in different
   // banks: rows are padded by a piece or, where memory is too small for that, their pieces
   // permuted.
-  static constexpr bool kPadded = kDim > 64 || kMaps <= 2;
+  static constexpr bool kPadded = kPadded_;
   static constexpr int kRow = kDim * sizeof(Elem) + (kPadded ? 16 : 0), kTile = kBlockDim * kRow,
                        kArea = kTiles * kTile;
 };
