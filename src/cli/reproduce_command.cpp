@@ -9,7 +9,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"lra", run_reproduce_lra, "Long Range Arena: five tasks, five models (Table 1)"},
     {"wikitext2", run_reproduce_wikitext2,
-     "the language models of Tables 2 and 3 on WikiText-2: 8,500 steps a model"},
+     "the language models of Tables 2 and 3 on WikiText-2: 2,550 steps a model"},
     {"wikitext103", run_reproduce_wikitext103,
      "the language models of Tables 2 and 3 on WikiText-103: 500,000 steps a model"},
 };

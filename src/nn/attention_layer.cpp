@@ -8,6 +8,7 @@
 #include "fmmformer/core/random.h"
 #include "fmmformer/nn/decoding_memory.h"
 #include "nn/linear.h"
+#include "nn/weighted_field.h"
 
 namespace fmmformer {
 
@@ -82,12 +83,6 @@ OperatorWeights by_operator(const BlendWeights& weights, bool has_fast_weights) 
   const int64_t others = weights.far_weight->size(0) - 1;
   if (others > 0) split.fields.far_weight = weights.far_weight->narrow(0, 1, others);
   return split;
-}
-
-/// rest + weight * field. The weight is fp32 beside bf16 fields: so is the sum, until it is whole.
-Tensor with_field(const Tensor& rest, const Tensor& field, const std::optional<Tensor>& weight) {
-  if (!rest.defined()) return weight ? (field * *weight).to(field.scalar_type()) : field;
-  return weight ? at::addcmul(rest, field, *weight).to(field.scalar_type()) : rest + field;
 }
 
 }  // namespace

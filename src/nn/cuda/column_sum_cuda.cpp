@@ -119,4 +119,16 @@ Summed dropout_gelu_gradient_and_sum(const Tensor& x, const Tensor& bias, const 
   return {result, work.sums[0]};
 }
 
+Summed weighted_gradient_and_sum(const Tensor& grad, const Tensor& field, const Tensor& weight) {
+  const c10::cuda::CUDAGuard device(grad.device());
+  const Tensor rows = grad.view({-1, weight.numel()}), result = at::empty_like(grad);
+  Prepared work = prepared({rows}, at::kFloat);
+  work.arguments.other = field.const_data_ptr();
+  work.arguments.weight = weight.const_data_ptr<float>();
+  work.arguments.out = result.mutable_data_ptr();
+  C10_CUDA_CHECK(
+      column_sum_of_weighted_gradient(work.arguments, c10::cuda::getCurrentCUDAStream()));
+  return {result, work.sums[0]};
+}
+
 }  // namespace fmmformer::cuda

@@ -34,4 +34,9 @@ Summed dropout_gelu_gradient_and_sum(const at::Tensor& x, const at::Tensor& bias
                                      const at::Tensor& grad, const DropoutSite& site,
                                      const at::Tensor& seed);
 
+/// grad weight, and the sum of grad field over all rows of weight's size; contiguous and aligned,
+/// the weight fp32, its size a multiple of eight.
+Summed weighted_gradient_and_sum(const at::Tensor& grad, const at::Tensor& field,
+                                 const at::Tensor& weight);
+
 }  // namespace fmmformer::cuda

@@ -12,7 +12,7 @@
 namespace fmmformer::cuda {
 namespace {
 
-enum class Job { kPlain, kMultiply, kReluGradient, kGeluGradient };
+enum class Job { kPlain, kMultiply, kReluGradient, kGeluGradient, kWeightedGradient };
 
 constexpr int kThreads = 256;
 constexpr int kMostLanes = 32;           // a warp reads 512 bytes of a row in a half type
@@ -51,13 +51,18 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * rows_of_block;
   const int64_t end = min(begin + rows_of_block, arguments.rows);
   const T* matrix = static_cast<const T*>(arguments.x[blockIdx.z]);
-  constexpr bool kReadsOther = kJob == Job::kReluGradient || kJob == Job::kGeluGradient;
+  constexpr bool kReadsOther = kJob != Job::kPlain && kJob != Job::kMultiply;
   const uint64_t seed = kJob == Job::kMultiply || kJob == Job::kGeluGradient ? seed_of(draw) : 0;
   Pack<T> bias;
   if constexpr (kJob == Job::kGeluGradient) {
     bias = load_columns<T, kWhole>(static_cast<const T*>(arguments.bias), column, columns);
   }
-  float sum[kGroup] = {};
+  float sum[kGroup] = {}, weight[kGroup] = {};
+  if constexpr (kJob == Job::kWeightedGradient) {
+#pragma unroll
+    for (int e = 0; e < kGroup; ++e)
+      weight[e] = column + e < columns ? arguments.weight[column + e] : 0.f;
+  }
   for (int64_t first = begin + place; first < end; first += int64_t{kBatch} * places) {
     Pack<T> x[kBatch], other[kBatch];
 #pragma unroll
@@ -86,8 +91,11 @@ __global__ void __launch_bounds__(kThreads)
           if constexpr (kJob == Job::kGeluGradient) {
             value *= gelu_slope(as_float(other[b].value[e]) + as_float(bias.value[e]));
           }
+          const float summed =
+              kJob == Job::kWeightedGradient ? value * as_float(other[b].value[e]) : value;
+          if constexpr (kJob == Job::kWeightedGradient) value *= weight[e];
           out.value[e] = from_float<T>(value);
-          sum[e] += value;
+          sum[e] += summed;
         }
         *reinterpret_cast<Pack<T>*>(static_cast<T*>(arguments.out) + at) = out;
       } else {
@@ -167,6 +175,10 @@ cudaError_t column_sum_of_gelu_gradient(const DropoutStream& stream, const Colum
 cudaError_t column_sum_of_relu_gradient(double probability, const ColumnSum& arguments,
                                         cudaStream_t on) {
   return run<Job::kReluGradient>(without_mask(probability), arguments, true, on);
+}
+
+cudaError_t column_sum_of_weighted_gradient(const ColumnSum& arguments, cudaStream_t on) {
+  return run<Job::kWeightedGradient>(without_mask(0), arguments, true, on);
 }
 
 }  // namespace fmmformer::cuda

@@ -19,10 +19,11 @@ struct ColumnSum {
   int64_t columns = 0;
   int matrices = 1;  // more than one: column_sum() alone
   const void* x[kMostSums] = {};
-  const void* other = nullptr;  // what relu gave, or what gelu was given without its bias
-  const void* bias = nullptr;   // [columns], gelu's
-  void* out = nullptr;          // the matrix that is summed, where it is made in passing
-  float* partials = nullptr;    // [column_sum_parts(rows, columns), matrices, columns] to work in
+  const void* other = nullptr;    // what relu gave, or what gelu was given without its bias
+  const void* bias = nullptr;     // [columns], gelu's
+  const float* weight = nullptr;  // [columns], of column_sum_of_weighted_gradient
+  void* out = nullptr;            // the matrix that is summed, where it is made in passing
+  float* partials = nullptr;      // [column_sum_parts(rows, columns), matrices, columns] to work in
   Element sum_element = Element::kFloat;
   void* sum[kMostSums] = {};  // [columns] each
 };
@@ -44,5 +45,8 @@ cudaError_t column_sum_of_relu_gradient(double probability, const ColumnSum& arg
 /// Of out = x f gelu'(other + bias), the gradient of dropout_gelu.
 cudaError_t column_sum_of_gelu_gradient(const DropoutStream& stream, const ColumnSum& arguments,
                                         cudaStream_t on);
+
+/// out = x weight; the sum is that of x other, what the weight gets.
+cudaError_t column_sum_of_weighted_gradient(const ColumnSum& arguments, cudaStream_t on);
 
 }  // namespace fmmformer::cuda

@@ -7,6 +7,7 @@
 #include "nn/cuda/dropout_cuda.h"
 #include "nn/cuda/embedding_cuda.h"
 #include "nn/cuda/layer_norm_cuda.h"
+#include "nn/cuda/weighted_field_cuda.h"
 
 namespace fmmformer::cuda {
 
@@ -75,6 +76,14 @@ Summed dropout_gelu_gradient_and_sum(const Tensor&, const Tensor&, const Tensor&
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 Summed dropout_relu_gradient_and_sum(const Tensor&, const Tensor&, double, at::ScalarType) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+
+bool has_weighted_field_kernel(const Tensor&, const Tensor&, const Tensor&) { return false; }
+Tensor add_weighted_field(const Tensor&, const Tensor&, const Tensor&) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
+WeightedFieldGradients weighted_field_gradients(const Tensor&, const Tensor&, const Tensor&) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 

@@ -303,13 +303,13 @@ __device__ __forceinline__ void by_column(const float (&rows)[2], float (&column
     columns[i] = __shfl_sync(~0u, rows[i / 2], lane_id() % 4 * 8 + i % 2 * 4);
 }
 
-/// The same, two-sided: `states` receive the queries.
+/// The same, two-sided: `states` and `key_sums` receive the queries.
 template <typename G, typename T>
 __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles,
                                           const Elem* q_tile, const Elem* grad_tile,
                                           const FixedSums<G>& fixed, QueryStates<G>& states,
-                                          float* row_dots, float (&by_weight)[G::kFields],
-                                          Block (&dq)[G::kBlocks]) {
+                                          const KeySums<G>& key_sums, float* row_dots,
+                                          float (&by_weight)[G::kFields], Block (&dq)[G::kBlocks]) {
   const Inputs<G> q(q_tile);
   each_map<G>([&](auto map) {
     constexpr int kMap = decltype(map)::value;
@@ -339,8 +339,10 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
     Fragment turned_grad[G::kBlocks];
     load_turned_rows<G>(turned_grad, grad_tile);
     states[kMap].add(turned_f, turned_grad);
-    add_rows<G>(states[kMap].key_sums, turned_f, Bf16::pack(dots[0], dots[1]),
-                Bf16::pack(dots[2], dots[3]));
+    float y[G::kBlocks][4];
+    key_sums.load(kMap, y);
+    add_rows<G>(y, turned_f, Bf16::pack(dots[0], dots[1]), Bf16::pack(dots[2], dots[3]));
+    key_sums.store(kMap, y);
   });
 }
 

@@ -50,7 +50,7 @@ struct Work {
     }
     return tiles;
   }
-  /// A causal walk's key sums; park() puts them there.
+  /// Of states that grow in a walk, the key sums: park() puts them there, fetch() takes them back.
   __device__ KeySums<G> key_sums() const {
     return {shared_at<float>(layout.warps + strip.index * layout.warp_bytes + layout.key_sums)};
   }
@@ -58,6 +58,12 @@ struct Work {
   __device__ void park(const Sums<G, kKeysAreRows> (&states)[G::kMaps]) const {
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) key_sums().store(l, states[l].key_sums);
+  }
+  template <bool kKeysAreRows>
+  __device__ void fetch(Sums<G, kKeysAreRows> (&states)[G::kMaps]) const {
+    __syncwarp();
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) key_sums().load(l, states[l].key_sums);
   }
   __device__ const float* log_sum_exp() const {
     return args.has_near ? args.log_sum_exp + strip.row_index(args, 1, 0) : nullptr;
@@ -164,7 +170,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
     write_rows(out, sum, q_tile, tile, live, args.length, 1);
   });
   if (kCausal && args.made.sums && strip.last(args)) {
-    for (int l = 0; l < G::kMaps; ++l) key_sums.load(l, states[l].key_sums);
+    work.fetch(states);
     store<G, false>(states, strip.pair, args);
   }
 }
@@ -181,18 +187,16 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   if constexpr (kCausal) {
     sum_keys<G, true>(work, states, strip.index + 1 < strip.count);
     begin_states<G, true>(states, Others::kBefore, layout, args, strip);
-    work.park(states);
   } else {
     FarStates<G, false> of_keys;
     begin_states<G, false>(of_keys, Others::kNone, layout, args, strip);
     fixed.fix(of_keys, strip);
     clear_states<G, true>(states);
   }
+  work.park(states);
   constexpr bool kMakesNorms = kCausal && G::kPlain;  // see far_query
-  auto tiles = work.template tiles_of_keys < /*kOwn=*/2,
-       kMakesNorms ? 1
-                   : 1 + G::kMaps > (
-                                        /*with_band=*/true);
+  constexpr int kNumbers = kMakesNorms ? 1 : 1 + G::kMaps;
+  auto tiles = work.template tiles_of_keys</*kOwn=*/2, kNumbers>(/*with_band=*/true);
   tiles.numbers.read(0, work.log_sum_exp());
 #pragma unroll
   for (int l = 0; !kMakesNorms && l < G::kMaps; ++l)
@@ -227,10 +231,12 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
       far_query<G>(work.far, tiles, q_tile, grad_tile, tiles.band_tile(0, tile),
                    tiles.band_tile(1, tile), states, key_sums, row_dots, by_weight, dq);
     } else {
-      far_query<G>(work.far, tiles, q_tile, grad_tile, fixed, states, row_dots, by_weight, dq);
+      far_query<G>(work.far, tiles, q_tile, grad_tile, fixed, states, key_sums, row_dots, by_weight,
+                   dq);
     }
     write_rows(to, dq, q_tile, tile, live, args.length, 1);
   });
+  work.fetch(states);
   if (args.weight_sums && uniform_weights<G>(args))
     store_uniform_weight_sums<G>(by_weight, layout, args, strip);
   if (!kCausal && args.made.sums) store_sum<G, true>(states, blockIdx.x, layout, args, strip);

@@ -47,7 +47,8 @@ Layout layout_of(Sweep sweep, const SweepArgs& args, int strips) {
   const int numbers = sweep == Sweep::kQueries ? 1 + G::kMaps : 2 + 2 * G::kMaps;
   layout.numbers =
       take(backward || sweep == Sweep::kSumOfQueries, numbers * kSlots * kBlockDim * sizeof(float));
-  layout.key_sums = take(args.causal && !sums, G::kMaps * G::kDim * sizeof(float));
+  layout.key_sums =
+      take((args.causal && !sums) || sweep == Sweep::kQueries, G::kMaps * G::kDim * sizeof(float));
   layout.weight_sums = take(sweep == Sweep::kKeys && args.weight_sums && !args.uniform_weights,
                             G::kFields * G::kBlocks * kWarpSize * sizeof(float4));
   layout.warp_bytes = used;
