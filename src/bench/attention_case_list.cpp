@@ -221,7 +221,8 @@ void add_chunks(Cases& cases) {
     }
     cases.push_back({.name = "segments_of_" + channels,
                      .batch = 1,
-                     .length = 850,
+                     .length = 600,
+                     .heads = 1,
                      .head_dim = head_dim,
                      .window = Window{32, 0},
                      .feature_maps = head_dim == 64 ? three : two,
