@@ -70,3 +70,20 @@ def test_a_check_of_a_gpu_becomes_one_record(tmp_path: pathlib.Path) -> None:
     assert record["machine"]["gpu"] == "a GPU"
     assert [timing["case"] for timing in record["timings"]] == ["gpu_text", "fast_weight"]
     assert record["bars"] == [{"met": True}]
+
+
+@pytest.mark.parametrize(
+    ("summary", "failed", "note"),
+    [
+        ("RACECHECK SUMMARY: 3 hazards displayed (0 errors, 12 warnings)", 0, "0 errors, 12 warnings in 9 cases of verify"),
+        ("RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)", 1, "1 errors, 0 warnings in 9 cases of verify"),
+        ("ERROR SUMMARY: 2 errors", 1, "2 errors in 9 cases of verify"),
+    ],
+)
+def test_a_sanitizer_fails_by_its_errors_and_its_warnings_are_named(
+    tmp_path: pathlib.Path, summary: str, failed: int, note: str
+) -> None:
+    log = tmp_path / "tool.log"
+    log.write_text(f"9 of 9 within their allowance (AVX-512, 35.7 s)\n========= {summary}\n")
+    check = gpu_record.sanitizer_check("tool", log)
+    assert (check["failed"], check["note"]) == (failed, note)
