@@ -162,12 +162,14 @@ TEST(Experiment, TheModelsOfTheSmallTextAreThoseOfTheLargeOne) {
     const ExperimentConfig small = preset("wikitext2/" + row);
     EXPECT_EQ(small.model.vocabulary, 33'278);
     EXPECT_LT(small.model.cutoffs.back(), small.model.vocabulary);
+    EXPECT_EQ(small.schedule.learning_rate, 1e-3) << row << ": the same budget for all";
+    EXPECT_EQ(small.train.steps, 2550) << row;
     for (const ConfigDifference& one : differences(preset("wikitext103/" + row), small)) {
-      EXPECT_THAT(one.key,
-                  testing::AnyOf("task.wikitext.data", "task.wikitext.vocabulary", "model.cutoffs",
-                                 "model.vocabulary", "model.dropout", "model.embedding_dropout",
-                                 "model.final_dropout", testing::StartsWith("train."),
-                                 "schedule.warmup", "schedule.first_at_peak"))
+      EXPECT_THAT(one.key, testing::AnyOf("task.wikitext.data", "task.wikitext.vocabulary",
+                                          "model.cutoffs", "model.vocabulary", "model.dropout",
+                                          "model.embedding_dropout", "model.final_dropout",
+                                          testing::StartsWith("train."), "schedule.warmup",
+                                          "schedule.learning_rate", "schedule.first_at_peak"))
           << row;
     }
   }
