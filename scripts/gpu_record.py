@@ -22,7 +22,7 @@ from kernel_hash import kernel_hash
 
 # memcheck counts errors; racecheck counts what it displayed, and says in brackets what that was.
 SUMMARY = re.compile(r"ERROR SUMMARY: (?P<errors>\d+) |RACECHECK SUMMARY: .*\((?P<races>\d+) errors?, (?P<warnings>\d+) ")
-CASES = re.compile(r"(\d+) of \d+ within their allowance")
+CASES = re.compile(r"(\d+ of \d+) within their allowance")
 
 
 def read_json(path: pathlib.Path) -> dict:
@@ -68,7 +68,7 @@ def sanitizer_check(tool: str, path: pathlib.Path) -> dict:
     errors = int(last["errors"] or last["races"] or 0)
     note = f"{errors} errors" + (f", {last['warnings']} warnings" if last["warnings"] else "")
     if cases := CASES.findall(log):
-        note += f" in {cases[-1]} cases of verify"
+        note += f"; {cases[-1]} cases of verify passed"
     return {"name": tool, "passed": int(errors == 0), "failed": int(errors > 0), "note": note}
 
 

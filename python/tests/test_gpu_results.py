@@ -75,9 +75,9 @@ def test_a_check_of_a_gpu_becomes_one_record(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("summary", "failed", "note"),
     [
-        ("RACECHECK SUMMARY: 3 hazards displayed (0 errors, 12 warnings)", 0, "0 errors, 12 warnings in 9 cases of verify"),
-        ("RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)", 1, "1 errors, 0 warnings in 9 cases of verify"),
-        ("ERROR SUMMARY: 2 errors", 1, "2 errors in 9 cases of verify"),
+        ("RACECHECK SUMMARY: 3 hazards displayed (0 errors, 12 warnings)", 0, "0 errors, 12 warnings; 9 of 9 cases of verify passed"),
+        ("RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)", 1, "1 errors, 0 warnings; 9 of 9 cases of verify passed"),
+        ("ERROR SUMMARY: 2 errors", 1, "2 errors; 9 of 9 cases of verify passed"),
     ],
 )
 def test_a_sanitizer_fails_by_its_errors_and_its_warnings_are_named(

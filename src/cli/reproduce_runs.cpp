@@ -49,10 +49,12 @@ train::TrainerOptions settings_of(const ReproduceOptions& options, const Command
 /// The higher the better; a record without a metric is behind all others.
 double merit(const ordered_json& record) {
   using Pointer = ordered_json::json_pointer;
-  const double worst = -std::numeric_limits<double>::infinity();
-  const double metric = record.value(Pointer("/result/best_metric"), worst);
+  const Pointer metric("/result/best_metric");
+  // Not a number becomes null in JSON.
+  if (!record.contains(metric) || !record[metric].is_number())
+    return -std::numeric_limits<double>::infinity();
   const bool is_cost = !record.value(Pointer("/metric/higher_is_better"), true);
-  return is_cost && metric != worst ? -metric : metric;
+  return (is_cost ? -1 : 1) * record[metric].get<double>();
 }
 
 }  // namespace
