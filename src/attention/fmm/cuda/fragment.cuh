@@ -15,9 +15,10 @@
 namespace fmmformer::cuda {
 
 using Elem = Bf16::Elem;
-using Fragment = Bf16::A;      // r[2 * (column / 8) + row / 8]
-using Block = float[2][4];     // [column / 8][2 * (row / 8) + column % 2]
-constexpr int kBlockDim = 16;  // rows and columns
+using Fragment = Bf16::A;                // r[2 * (column / 8) + row / 8]
+using Block = float[2][4];               // [column / 8][2 * (row / 8) + column % 2]
+constexpr int kBlockDim = 16;            // rows and columns
+constexpr uint32_t kOnes = 0x3f803f80u;  // two of them
 
 /// The row and column of element i of half n of a block.
 __device__ __forceinline__ int row_of(int i) { return lane_id() / 4 + i / 2 * 8; }

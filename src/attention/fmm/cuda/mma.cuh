@@ -270,4 +270,13 @@ struct Tf32x3 {
   }
 };
 
+/// Two bf16 numbers as the half-type instructions want them.
+using Pair = __nv_bfloat162;
+__device__ __forceinline__ Pair as_pair(uint32_t bits) { return *reinterpret_cast<Pair*>(&bits); }
+__device__ __forceinline__ uint32_t as_bits(Pair pair) {
+  return *reinterpret_cast<uint32_t*>(&pair);
+}
+/// The same number twice.
+__device__ __forceinline__ Pair both(float x) { return __float2bfloat162_rn(x); }
+
 }  // namespace fmmformer::cuda

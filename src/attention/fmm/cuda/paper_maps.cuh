@@ -14,13 +14,6 @@
 
 namespace fmmformer::cuda {
 
-using Pair = __nv_bfloat162;
-__device__ __forceinline__ Pair as_pair(uint32_t bits) { return *reinterpret_cast<Pair*>(&bits); }
-__device__ __forceinline__ uint32_t as_bits(Pair pair) {
-  return *reinterpret_cast<uint32_t*>(&pair);
-}
-__device__ __forceinline__ Pair both(float x) { return __float2bfloat162_rn(x); }
-
 // GPUs before sm_90 lack the instructions for bf16 and round the same numbers themselves.
 __device__ __forceinline__ uint32_t decay_of(uint32_t x) {  // exp(-|x|)
   const uint32_t power = as_bits(__hmul2(__habs2(as_pair(x)), both(-kLog2E)));

@@ -8,8 +8,6 @@
 
 namespace fmmformer::cuda::chunks {
 
-constexpr uint32_t kOnes = 0x3f803f80u;
-
 /// A head's blend weights, the near field's last.
 template <typename G>
 struct Weights {

@@ -8,12 +8,6 @@
 
 namespace fmmformer::cuda::roles {
 
-using Pair = __nv_bfloat162;
-__device__ __forceinline__ Pair as_pair(uint32_t bits) { return *reinterpret_cast<Pair*>(&bits); }
-__device__ __forceinline__ uint32_t as_bits(Pair pair) {
-  return *reinterpret_cast<uint32_t*>(&pair);
-}
-
 /// f of two numbers. elu(x) + 1 = max(x + 1, exp(-|x|)): of the two, the right one is the larger on
 /// either side of 0, and rounding before the maximum is rounding after it.
 template <FeatureMap kMap>

@@ -2,7 +2,8 @@
 // The sweeps as kernels: a warp walks its strip.
 #pragma once
 
-#include "attention/fmm/cuda/strips/far.cuh"
+#include "attention/fmm/cuda/strips/far_keys.cuh"
+#include "attention/fmm/cuda/strips/far_queries.cuh"
 
 namespace fmmformer::cuda::strips {
 

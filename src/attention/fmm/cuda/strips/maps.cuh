@@ -67,7 +67,12 @@ struct Inputs {
     }
     each([&](int s, int j) {
       float low, high;
-      slope_pair<kMap>(x[s].r[j], decay[s].r[j], low, high);
+      if constexpr (G::kUnit && kMap == 2) {  // 1 - t^2 = (1 + t) (2 - (1 + t))
+        wide_phi<kMap>(x[s].r[j], decay[s].r[j], low, high);
+        low *= 2.f - low, high *= 2.f - high;
+      } else {
+        slope_pair<kMap>(x[s].r[j], decay[s].r[j], low, high);
+      }
       if (G::kUnit) low *= inverse[j % 2], high *= inverse[j % 2];
       float* to = sum[s][j / 2] + j % 2 * 2;
       const float* df = gradient[s][j / 2] + j % 2 * 2;
@@ -82,18 +87,20 @@ struct Inputs {
 #pragma unroll
     for (int i = 0; i < G::kBlocks * 4; ++i) body(i / 4, i % 4);
   }
-  /// In fp32, for rows that are divided before they are rounded.
+  /// In fp32, for rows that are divided before they are rounded. tanh(x) + 1 = 2 / (1 + exp(-2x))
+  /// keeps its digits where it is small: a row may have nothing else.
+  template <int kMap>
+  static __device__ __forceinline__ float wide_phi(float x, float decay) {
+    if constexpr (kMap == 0) return fmaxf(1.f + x, decay);
+    if constexpr (kMap == 1) return fmaxf(1.f - x, decay);
+    return __fdividef(2.f, 1.f + Bf16::exp2(-2.f * kLog2E * x));
+  }
   template <int kMap>
   static __device__ __forceinline__ void wide_phi(uint32_t x, uint32_t decay, float& low,
                                                   float& high) {
-    float at[2], other[2];
-    Bf16::unpack(kMap == 2 ? tanh_of(x) : x, at[0], at[1]);
-    Bf16::unpack(decay, other[0], other[1]);
-    if constexpr (kMap == 0)
-      low = fmaxf(1.f + at[0], other[0]), high = fmaxf(1.f + at[1], other[1]);
-    if constexpr (kMap == 1)
-      low = fmaxf(1.f - at[0], other[0]), high = fmaxf(1.f - at[1], other[1]);
-    if constexpr (kMap == 2) low = 1.f + at[0], high = 1.f + at[1];
+    float at[2], e[2];
+    Bf16::unpack(x, at[0], at[1]), Bf16::unpack(decay, e[0], e[1]);
+    low = wide_phi<kMap>(at[0], e[0]), high = wide_phi<kMap>(at[1], e[1]);
   }
   /// Parts of both rows' sums, a lane each, become 1 / sum; 0 for a sum of 0.
   static __device__ __forceinline__ void invert_sums(float (&sum)[2]) {

@@ -9,8 +9,6 @@
 
 namespace fmmformer::cuda::strips {
 
-constexpr uint32_t kOnes = 0x3f803f80u;
-
 /// One map's. kKeysAreRows: blocks with feature channels as rows and v's as columns; else the other
 /// way round. Both are operands for a product over their columns.
 template <typename G, bool kKeysAreRows>
@@ -81,6 +79,7 @@ struct KeySums {
   }
   /// Before they are loaded again, __syncwarp.
   __device__ __forceinline__ void store(int map, const float (&of_map)[G::kBlocks][4]) const {
+    __syncwarp();                // all lanes have loaded what was there
     if (lane_id() >= 4) return;  // they are equal for all g
 #pragma unroll
     for (int i = 0; i < G::kBlocks * 2; ++i)
@@ -89,6 +88,7 @@ struct KeySums {
 
   /// Those of the last of sixteen rows.
   __device__ __forceinline__ void store_last_row(int map, const Block (&rows)[G::kBlocks]) const {
+    __syncwarp();
     if (lane_id() < 28) return;
 #pragma unroll
     for (int i = 0; i < G::kBlocks * 2; ++i)
