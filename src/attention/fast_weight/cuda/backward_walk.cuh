@@ -69,6 +69,10 @@ __device__ __forceinline__ void step_backwards(StateRows<Math, S::kKeys>& state,
     Math::multiply(solved[0], g, right[0]);
     Math::multiply(solved[1], g, right[1]);
   });
+  if constexpr (kWalk == Walk::kLeft) {  // G^T takes the place of Rx
+    __syncwarp();
+    store_square<Math, S::kKeyStride>(tiles.solved_keys(), state.sums);
+  }
   float erased[8];  // E^T, as an operand's numbers
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
@@ -79,6 +83,8 @@ __device__ __forceinline__ void step_backwards(StateRows<Math, S::kKeys>& state,
       if (!channels.identity)
         solved[n][i] += tiles.solved_values()[token * S::kValueStride + channel];
       erased[4 * n + i] = -tiles.erase()[token] * solved[n][i];
+      if constexpr (kWalk == Walk::kLeft)  // dR takes the place of Rv, every number by its reader
+        tiles.solved_values()[token * S::kValueStride + channel] = Math::rounded(solved[n][i]);
     }
   }
   state.add(Math::make_a(erased), keys);

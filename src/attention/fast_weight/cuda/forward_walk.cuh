@@ -41,6 +41,10 @@ template <typename Math, Walk kWalk, typename S, typename Tiles>
 __device__ __forceinline__ void step_forwards(StateRows<Math, S::kKeys>& state, const Tiles& tiles,
                                               const SweepArgs& args, const Place& place,
                                               const Channels<S>& channels, int slice, int chunk) {
+  if constexpr (kWalk == Walk::kWritten && S::kKeys == 16) {
+    if (args.memories_before)
+      store_square<Math, kChunk>(memory_before(args, place, chunk), state.sums);
+  }
   float retrieved[2][4] = {};  // (Wx W)^T: [channel][token]
   float out[2][4] = {};        // [token][channel]
   state.each_step([&](int s) {

@@ -14,6 +14,7 @@ enum class Walk {
   kWritten,     // forwards, for backward: writes U and the numbers of every row
   kTransition,  // either way: the segment's T and B
   kSolved,      // backwards: writes dR
+  kLeft,        // backwards: leaves dR and the chunk's G in its tiles (short_backward.cuh)
 };
 
 /// A block's part of the channels: of v, or (`identity`) of the keys.
@@ -90,6 +91,12 @@ __device__ __forceinline__ float* kept_sums(const SweepArgs& args, float* sums, 
 __device__ __forceinline__ float* transition_of(const SweepArgs& args, const Place& place) {
   return args.transitions +
          (place.pair * args.segments + place.segment) * args.head_dim * args.head_dim;
+}
+
+/// W^T before a chunk, [16][16]: only where a state has no more channels.
+__device__ __forceinline__ float* memory_before(const SweepArgs& args, const Place& place,
+                                                int chunk) {
+  return args.memories_before + place.chunk_index(args, chunk) * 16 * 16;
 }
 
 /// The key sums before the block's segment, into shared memory. A barrier must follow.
