@@ -31,12 +31,12 @@ __device__ __forceinline__ void start_solved_values(const Team<S>& team, const T
 
 /// A chunk for a walk backwards, by its team.
 template <typename Math, typename S, typename Tiles>
-__device__ __forceinline__ void prepare_backwards(const Team<S>& team, const Tiles& tiles,
-                                                  const SweepArgs& args, const Place& place,
-                                                  const Channels<S>& channels, int chunk) {
+__device__ __forceinline__ InverseSums prepare_backwards(const Team<S>& team, const Tiles& tiles,
+                                                         const SweepArgs& args, const Place& place,
+                                                         const Channels<S>& channels, int chunk) {
   const int key_steps = by_sixteen(args.head_dim) / 16;
   load_rows(team.thread, tiles, args, place, chunk);
-  begin_chunk<Math>(team, tiles, args, place, chunk, /*queries=*/true);
+  const InverseSums inverse = begin_chunk<Math>(team, tiles, args, place, chunk, /*queries=*/true);
   team.wait();
   if (!channels.identity) {
     load_tile<Math, S, S::kValues>(team, tiles.values(), channels.of(args.grad_out, args.element),
@@ -53,6 +53,7 @@ __device__ __forceinline__ void prepare_backwards(const Team<S>& team, const Til
   if (!channels.identity) start_solved_values<Math>(team, tiles, key_steps, S::kValues);
   team.wait();
   solve<Math, S, /*kTransposed=*/true>(team, tiles, !channels.identity);
+  return inverse;
 }
 
 /// One chunk backwards, for a warp's sixteen channels.

@@ -125,7 +125,8 @@ __device__ __forceinline__ void prepare_forwards(const SweepArgs& args, const Pl
     sum_before(team, tiles, Group::of(0), Group::before());
     team.wait();
     if (team.warp == 0) make_system<Math>(tiles, args, place, chunk, first_live);
-    if (kQueries && team.warp == S::kTeam - 1) make_inside<Math>(tiles, args, place, chunk);
+    if (kQueries && team.warp == S::kTeam - 1)
+      make_inside<Math, kWalk == Walk::kOutput>(tiles, args, place, chunk);
     team.wait();
     if (kWalk == Walk::kWritten && channels.first == 0) store_rows(team, tiles, args, place, chunk);
     solve<Math, S, /*kTransposed=*/false>(team, tiles, !channels.identity);

@@ -66,13 +66,7 @@ __device__ __forceinline__ void load_square(Square& c, const float* tile) {
   });
 }
 
-/// c += A B^T of two operands with sixteen rows each.
-template <typename Math>
-__device__ __forceinline__ void add_product(Square& c, const typename Math::A& a,
-                                            const typename Math::A& b) {
-  Math::multiply(c[0], a, Math::rows_as_b(b, 0));
-  Math::multiply(c[1], a, Math::rows_as_b(b, 1));
-}
+/// c += A B.
 template <typename Math>
 __device__ __forceinline__ void add_product(Square& c, const typename Math::A& a,
                                             const typename Math::B (&b)[2]) {
@@ -80,14 +74,17 @@ __device__ __forceinline__ void add_product(Square& c, const typename Math::A& a
   Math::multiply(c[1], a, b[1]);
 }
 
-/// <a, b> of the rows g and g + 8, in every lane of a quad.
-__device__ __forceinline__ void square_dots(float (&dots)[2], const Square& a, const Square& b) {
+/// <c, tile> of the rows g and g + 8, in every lane of a quad.
+template <int kStride>
+__device__ __forceinline__ void square_dots(float (&dots)[2], const Square& c, const float* tile) {
+  Square other;
+  load_square<kStride>(other, tile);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float sum = 0.f;
 #pragma unroll
     for (int n = 0; n < 2; ++n)
-      sum += a[n][2 * r] * b[n][2 * r] + a[n][2 * r + 1] * b[n][2 * r + 1];
+      sum += c[n][2 * r] * other[n][2 * r] + c[n][2 * r + 1] * other[n][2 * r + 1];
     dots[r] = quad_sum(sum);
   }
 }
@@ -114,13 +111,38 @@ __device__ __forceinline__ float finish_values(const Tiles& tiles, const SweepAr
 /// What a chunk takes from memory, asked for long before it is needed: U and the W before it.
 template <typename Math>
 struct Remembered {
-  typename Math::A written, memory;
+  typename Math::A written;
+  typename Math::B memory[2];
 
-  __device__ __forceinline__ Remembered(const SweepArgs& args, const Place& place, int chunk)
-      : written(Math::load_a_transposed(
-            args.written + place.chunk_index(args, chunk) * kChunk * kChunk, kChunk)),
-        memory(Math::load_a_transposed(memory_before(args, place, chunk), kChunk)) {}
+  __device__ __forceinline__ Remembered(const SweepArgs& args, const Place& place, int chunk) {
+    const float* at = args.written + place.chunk_index(args, chunk) * kChunk * kChunk;
+    written = Math::load_a_transposed(at, kChunk);
+    Math::load_b_transposed(memory, memory_before(args, place, chunk), kChunk);
+  }
 };
+
+/// From the gradient of a chunk's feature rows, a tile, to that of q or k, which is written. For
+/// unit elu features the rows f = phi / s themselves hold the map's slope, min(phi, 1).
+template <typename Math, typename S>
+__device__ __forceinline__ void finish_inputs(const Team<S>& team, const View& to, const View& from,
+                                              const float* gradient, const float* features,
+                                              float inverse_sum, const SweepArgs& args,
+                                              const Place& place, int chunk) {
+  if (args.feature_map != FeatureMap::kElu || !args.unit_features)
+    return store_input_gradient<Math>(team, to, from, gradient, args, place, chunk);
+  const int row = lane_id() / kAcross<S::kKeys>, token = chunk * kChunk + row;
+  const int channel = lane_id() % kAcross<S::kKeys> * kPiece, at = row * S::kKeyStride + channel;
+  float df[kPiece], f[kPiece], along = 0.f;
+  Tf32x3::load_row(df, gradient + at), Tf32x3::load_row(f, features + at);
+#pragma unroll
+  for (int i = 0; i < kPiece; ++i) along += df[i] * f[i];
+  along = sum_across<S::kKeys>(along);
+  const bool live = place.live(args, token);
+#pragma unroll
+  for (int i = 0; i < kPiece; ++i) df[i] = live ? (df[i] - along) * fminf(f[i], inverse_sum) : 0.f;
+  if (token < args.length && channel < args.head_dim)
+    store_piece(df, to, place.element(to, token), channel, args.head_dim, args.element);
+}
 
 /// The gradients of the rows' numbers take the place of the norms and the overlaps.
 template <typename Tiles>
@@ -142,99 +164,130 @@ __device__ __forceinline__ void finish_numbers(const Tiles& tiles, const float (
 }
 
 /// What the chunk adds to the gradient of the key sums before it, to `sums`.
-template <typename Tiles>
-__device__ __forceinline__ void finish_sums(const Tiles& tiles, const Square& keys,
-                                            const Square& queries, const LaneRows& of_norm,
+template <typename S, typename Tiles>
+__device__ __forceinline__ void finish_sums(const Tiles& tiles, const LaneRows& of_norm,
                                             const LaneRows& of_overlap) {
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    float2 part;
-    float* parts[2] = {&part.x, &part.y};
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float sum = of_overlap(0) * keys[n][i] - of_norm(0) * queries[n][i] +
-                  of_overlap(2) * keys[n][i + 2] - of_norm(2) * queries[n][i + 2];
-#pragma unroll
-      for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
-      *parts[i] = sum;
-    }
-    if (lane_id() < 4) *reinterpret_cast<float2*>(tiles.sums() + n * 8 + lane_id() * 2) = part;
-  }
-}
-
-/// dq, dv and dbeta of a chunk, and `dx` but for the gradient of the key sums after the chunk.
-/// Inside a chunk that gradient, of token t for every key i before it, is a number by which row t
-/// of Y or X goes into dx_i: it joins the triangles, which are operands of the same rows.
-template <typename Math, typename S, typename Tiles>
-__device__ __forceinline__ void finish(Square& dx, const Team<S>& team, const Tiles& tiles,
-                                       const Remembered<Math>& remembered, const SweepArgs& args,
-                                       const Place& place, int chunk, int first_live) {
-  using A = typename Math::A;
-  const A &written = remembered.written, &memory = remembered.memory;
-  const A grads = Math::load_a(tiles.values(), S::kValueStride);
-  const A solved = Math::load_a(tiles.solved_values(), S::kValueStride);
-  typename Math::B key_rows[2], query_rows[2];
-  Math::load_b_transposed(key_rows, tiles.keys(), S::kKeyStride);
-
-  Square dy = {}, read = {};  // read: q of docs/math.md, 14
-  add_product<Math>(dy, grads, memory);
-  add_product<Math>(read, solved, memory);
-  Square inside = {}, erased = {};
-  add_product<Math>(inside, grads, written);
-  keep_lower(inside, 0);
-  add_product<Math>(dy, as_operand<Math>(inside), key_rows);
-  add_product<Math>(erased, solved, written);
-  keep_lower(erased, -1);
-  add_product<Math>(read, as_operand<Math>(erased), key_rows);
-
   Square keys, queries;
   load_square<S::kKeyStride>(keys, tiles.keys());
   load_square<S::kKeyStride>(queries, tiles.queries());
-  float of_queries[2], of_keys[2];
-  square_dots(of_queries, queries, dy);
-  square_dots(of_keys, keys, read);
-  const float of_values = finish_values<S>(tiles, args, place, chunk);
-  finish_numbers(tiles, of_queries, of_keys, of_values, args, place, chunk, first_live);
-  const LaneRows of_norm(tiles.norm()), of_overlap(tiles.overlap()), erase(tiles.erase());
-  finish_sums(tiles, keys, queries, of_norm, of_overlap);
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    float part[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      part[i] = of_overlap(0) * keys[n][i] - of_norm(0) * queries[n][i] +
+                of_overlap(2) * keys[n][i + 2] - of_norm(2) * queries[n][i + 2];
+#pragma unroll
+      for (int other = 4; other < kWarpSize; other *= 2)
+        part[i] += __shfl_xor_sync(~0u, part[i], other);
+    }
+    if (lane_id() < 4)
+      *reinterpret_cast<float2*>(tiles.sums() + n * 8 + lane_id() * 2) =
+          make_float2(part[0], part[1]);
+  }
+}
 
-  Square before, earlier;  // the keys before each row, summed
+/// dY, and `read`, the same of dR: q of docs/math.md, 14.
+template <typename Math, typename S, typename Tiles>
+__device__ __forceinline__ void read_states(Square& dy, Square& read, const Tiles& tiles,
+                                            const Remembered<Math>& remembered) {
+  const typename Math::A grads = Math::load_a(tiles.values(), S::kValueStride);
+  const typename Math::A solved = Math::load_a(tiles.solved_values(), S::kValueStride);
+  clear(dy), clear(read);
+  add_product<Math>(dy, grads, remembered.memory);
+  add_product<Math>(read, solved, remembered.memory);
+  const typename Math::B written[2] = {Math::rows_as_b(remembered.written, 0),
+                                       Math::rows_as_b(remembered.written, 1)};
+  Square inside = {}, erased = {};
+  add_product<Math>(inside, grads, written);
+  add_product<Math>(erased, solved, written);
+  keep_lower(inside, 0);
+  keep_lower(erased, -1);
+  typename Math::B keys[2];
+  Math::load_b_transposed(keys, tiles.keys(), S::kKeyStride);
+  add_product<Math>(dy, as_operand<Math>(inside), keys);
+  add_product<Math>(read, as_operand<Math>(erased), keys);
+}
+
+/// The normaliser's part of dY, and dX as far as it comes from the keys before each row.
+template <typename Math, typename S, typename Tiles>
+__device__ __forceinline__ void use_key_sums(Square& dx, Square& dy, const Square& read,
+                                             const Tiles& tiles, const LaneRows& of_norm,
+                                             const LaneRows& of_overlap) {
+  Square before, earlier, own;
   const LaneColumns sums_before(tiles.before());
   each_element([&](int n, int i) {
     before[n][i] = sums_before(n, i), earlier[n][i] = off_diagonal(n, i) < 0 ? 1.f : 0.f;
   });
-  add_product<Math>(before, as_operand<Math>(earlier), key_rows);
+  typename Math::B keys[2];
+  Math::load_b_transposed(keys, tiles.keys(), S::kKeyStride);
+  add_product<Math>(before, as_operand<Math>(earlier), keys);
+  load_square<S::kKeyStride>(own, tiles.keys());
+  const LaneRows erase(tiles.erase());
   each_element([&](int n, int i) {
-    dy[n][i] -= of_norm(i) * (before[n][i] + keys[n][i]);
+    dy[n][i] -= of_norm(i) * (before[n][i] + own[n][i]);
     dx[n][i] = of_overlap(i) * before[n][i] - erase(i) * read[n][i];
   });
-  store_result<S>(tiles.inside(), 0, dy);
+}
 
-  add_product<Math>(dx, written, Math::load_a_transposed(tiles.solved_keys(), S::kKeyStride));
+/// dX += what comes from the state after the chunk and from later tokens inside it. There the
+/// gradient of the key sums, of token t for every key i before it, is a number by which row t of Y
+/// or X goes into dx_i: it joins the triangles, which are operands of the same rows.
+template <typename Math, typename S, typename Tiles>
+__device__ __forceinline__ void add_later(Square& dx, const Tiles& tiles,
+                                          const typename Math::A& written) {
+  typename Math::B right[2];
+  Math::load_b_transposed(right, tiles.solved_keys(), S::kKeyStride);  // G
+  add_product<Math>(dx, written, right);
   Square from_queries = {}, from_keys = {};
-  add_product<Math>(from_queries, written, grads);
-  add_product<Math>(from_keys, written, solved);
-  const LaneColumns norm_of(tiles.norm()), overlap_of(tiles.overlap()), erase_of(tiles.erase());
+  Math::load_b(right, tiles.values(), S::kValueStride);
+  add_product<Math>(from_queries, written, right);
+  Math::load_b(right, tiles.solved_values(), S::kValueStride);
+  add_product<Math>(from_keys, written, right);
+  const LaneColumns of_norm(tiles.norm()), of_overlap(tiles.overlap()), erase(tiles.erase());
   each_element([&](int n, int i) {
-    // Rounded as in dy and read: these differences can be small against both of their parts.
-    from_queries[n][i] = Math::rounded(from_queries[n][i]) - norm_of(n, i);
-    from_keys[n][i] = overlap_of(n, i) - erase_of(n, i) * Math::rounded(from_keys[n][i]);
+    // Rounded as in read_states: these differences can be small against both of their parts.
+    from_queries[n][i] = Math::rounded(from_queries[n][i]) - of_norm(n, i);
+    from_keys[n][i] = of_overlap(n, i) - erase(n, i) * Math::rounded(from_keys[n][i]);
   });
   keep_upper(from_queries, 0);
   keep_upper(from_keys, 1);
-  Math::load_b_transposed(query_rows, tiles.queries(), S::kKeyStride);
-  add_product<Math>(dx, as_operand<Math>(from_queries), query_rows);
-  add_product<Math>(dx, as_operand<Math>(from_keys), key_rows);
+  Math::load_b_transposed(right, tiles.queries(), S::kKeyStride);
+  add_product<Math>(dx, as_operand<Math>(from_queries), right);
+  Math::load_b_transposed(right, tiles.keys(), S::kKeyStride);
+  add_product<Math>(dx, as_operand<Math>(from_keys), right);
+}
+
+/// dq, dv and dbeta of a chunk, and `dx` but for the gradient of the key sums after the chunk. Rows
+/// are read from shared memory wherever they are used: registers are what limits occupancy.
+template <typename Math, typename S, typename Tiles>
+__device__ __forceinline__ void finish(Square& dx, const Team<S>& team, const Tiles& tiles,
+                                       const Remembered<Math>& remembered, float inverse_sum,
+                                       const SweepArgs& args, const Place& place, int chunk,
+                                       int first_live) {
+  Square dy, read;
+  read_states<Math, S>(dy, read, tiles, remembered);
+  float of_queries[2], of_keys[2];
+  square_dots<S::kKeyStride>(of_queries, dy, tiles.queries());
+  square_dots<S::kKeyStride>(of_keys, read, tiles.keys());
+  const float of_values = finish_values<S>(tiles, args, place, chunk);
+  finish_numbers(tiles, of_queries, of_keys, of_values, args, place, chunk, first_live);
+  const LaneRows of_norm(tiles.norm()), of_overlap(tiles.overlap());
+  finish_sums<S>(tiles, of_norm, of_overlap);
+  use_key_sums<Math, S>(dx, dy, read, tiles, of_norm, of_overlap);
+  store_result<S>(tiles.inside(), 0, dy);
+  add_later<Math, S>(dx, tiles, remembered.written);
   __syncwarp();
-  store_input_gradient<Math>(team, args.dq, args.q, tiles.inside(), args, place, chunk);
+  finish_inputs<Math>(team, args.dq, args.q, tiles.inside(), tiles.queries(), inverse_sum, args,
+                      place, chunk);
 }
 
 /// dk of a chunk, with the gradient of the key sums after the group, `after`, which becomes that
 /// before the group.
 template <typename Math, typename Group, typename S>
 __device__ __forceinline__ void finish_keys(Square& dx, LaneColumns& after, const Team<S>& team,
-                                            const SweepArgs& args, const Place& place, int chunk,
-                                            int count) {
+                                            float inverse_sum, const SweepArgs& args,
+                                            const Place& place, int chunk, int count) {
 #pragma unroll
   for (int i = S::kGroup - 1; i >= 0; --i) {
     if (i >= count) continue;
@@ -245,7 +298,8 @@ __device__ __forceinline__ void finish_keys(Square& dx, LaneColumns& after, cons
   const typename Group::Tiles tiles = Group::of(team.index);
   store_result<S>(tiles.system(), 0, dx);
   __syncwarp();
-  store_input_gradient<Math>(team, args.dk, args.k, tiles.system(), args, place, chunk);
+  finish_inputs<Math>(team, args.dk, args.k, tiles.system(), tiles.keys(), inverse_sum, args, place,
+                      chunk);
 }
 
 /// From U and the states before every chunk to all gradients.
@@ -266,7 +320,8 @@ __device__ void walk_back(const SweepArgs& args, const Place& place, const Chann
     const int first = max(end - S::kGroup, place.begin), count = end - first;
     const int chunk = min(first + team.index, end - 1);
     const bool busy = team.index < count;
-    if (busy) prepare_backwards<Math>(team, tiles, args, place, channels, chunk);
+    InverseSums inverse;
+    if (busy) inverse = prepare_backwards<Math>(team, tiles, args, place, channels, chunk);
     if (busy && team.thread < S::kKeys) {
       tiles.before()[team.thread] =
           args.sums_before[place.chunk_index(args, chunk) * S::kKeys + team.thread];
@@ -281,9 +336,9 @@ __device__ void walk_back(const SweepArgs& args, const Place& place, const Chann
     }
     __syncthreads();
     Square dx;
-    if (busy) finish(dx, team, tiles, remembered, args, place, chunk, first_live);
+    if (busy) finish(dx, team, tiles, remembered, inverse.queries, args, place, chunk, first_live);
     __syncthreads();
-    finish_keys<Math, Group>(dx, after, team, args, place, chunk, count);
+    finish_keys<Math, Group>(dx, after, team, inverse.keys, args, place, chunk, count);
     // The next group writes its sums only after other barriers.
   }
 }
