@@ -233,7 +233,7 @@ __device__ __forceinline__ void solve(const Team<S>& team, const Tiles& tiles, b
     solve_column<kTransposed>(r, tiles.system());
     // Wx and Rx are operands, Uv and Rv are added to.
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) to[i * stride] = of_values ? r[i] : Math::rounded(r[i]);
+    for (int i = 0; i < kChunk; ++i) to[i * stride] = of_values ? r[i] : Math::operand(r[i]);
   }
 }
 

@@ -76,7 +76,7 @@ template <typename Math, int kStride = kSquareStride>
 __device__ __forceinline__ void store_square(float* tile, const float (&c)[2][4]) {
   each_pair(c, [&](int row, int column, float first, float second) {
     *reinterpret_cast<float2*>(tile + row * kStride + column) =
-        make_float2(Math::rounded(first), Math::rounded(second));
+        make_float2(Math::operand(first), Math::operand(second));
   });
 }
 

@@ -20,6 +20,8 @@ struct Tf32 {
   static __device__ __forceinline__ float exp(float x) { return Bf16::exp(x); }
   /// What tiles in shared memory hold, so that loading is all there is to do with it.
   static __device__ __forceinline__ float rounded(float x) { return __uint_as_float(round(x)); }
+  /// The same to a product, which ignores the bits that tf32 has not; for what nobody else reads.
+  static __device__ __forceinline__ float operand(float x) { return __uint_as_float(nearest(x)); }
 
   static __device__ __forceinline__ A load_a(const float* tile, int stride) {
     A a;
@@ -61,7 +63,7 @@ struct Tf32 {
   static __device__ __forceinline__ A make_a(const float (&v)[8]) {
     A a;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) a.r[i] = round(v[i]);
+    for (int i = 0; i < 8; ++i) a.r[i] = nearest(v[i]);
     return a;
   }
   /// The rows 8 row.. of A as the columns of B.
@@ -88,11 +90,16 @@ struct Tf32 {
     asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(r) : "f"(x));
     return r;
   }
+  /// Two instructions instead of three. The arithmetic's own NaN, all ones, must not overflow.
+  static __device__ __forceinline__ uint32_t nearest(float x) {
+    return static_cast<uint32_t>(min(static_cast<int>(__float_as_uint(x)), 0x7fffefff)) + 0x1000;
+  }
 };
 
-/// Tf32x3 with the two functions more; it splits what it loads, so tiles hold plain numbers.
+/// Tf32x3 with the three functions more; it splits what it loads, so tiles hold plain numbers.
 struct Split : Tf32x3 {
   static __device__ __forceinline__ float rounded(float x) { return x; }
+  static __device__ __forceinline__ float operand(float x) { return x; }
   static __device__ __forceinline__ B rows_as_b(const A& a, int row) {
     B b;
 #pragma unroll

@@ -109,14 +109,17 @@ __device__ void load_key_sums(float* before, const SweepArgs& args, const Place&
   }
 }
 
-/// U^T (or dR^T) of a chunk, [channels][16], as operands for the kernels to come.
+/// U^T (or dR^T) of a chunk, [channels][16], for the kernels to come: dR is not only an operand.
 template <typename Math>
 __device__ __forceinline__ void store_transposed(float* to, const SweepArgs& args,
                                                  const Place& place, int chunk, int channel,
                                                  const float (&c)[2][4]) {
   float* tile =
       to + (place.chunk_index(args, chunk) * by_sixteen(args.value_dim) + channel) * kChunk;
-  store_square<Math, kChunk>(tile, c);
+  each_pair(c, [&](int row, int column, float first, float second) {
+    *reinterpret_cast<float2*>(tile + row * kChunk + column) =
+        make_float2(Math::rounded(first), Math::rounded(second));
+  });
 }
 
 }  // namespace fmmformer::cuda::fast_weight
