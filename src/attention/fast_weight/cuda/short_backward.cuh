@@ -116,8 +116,8 @@ struct Remembered {
 
   __device__ __forceinline__ Remembered(const SweepArgs& args, const Place& place, int chunk) {
     const float* at = args.written + place.chunk_index(args, chunk) * kChunk * kChunk;
-    written = Math::load_a_transposed(at, kChunk);
-    Math::load_b_transposed(memory, memory_before(args, place, chunk), kChunk);
+    written = Math::load_columns_a(at, kChunk);
+    Math::load_columns_b(memory, memory_before(args, place, chunk), kChunk);
   }
 };
 
@@ -191,8 +191,8 @@ __device__ __forceinline__ void finish_sums(const Tiles& tiles, const LaneRows& 
 template <typename Math, typename S, typename Tiles>
 __device__ __forceinline__ void read_states(Square& dy, Square& read, const Tiles& tiles,
                                             const Remembered<Math>& remembered) {
-  const typename Math::A grads = Math::load_a(tiles.values(), S::kValueStride);
-  const typename Math::A solved = Math::load_a(tiles.solved_values(), S::kValueStride);
+  const typename Math::A grads = Math::load_rows_a(tiles.values(), S::kValueStride);
+  const typename Math::A solved = Math::load_rows_a(tiles.solved_values(), S::kValueStride);
   clear(dy), clear(read);
   add_product<Math>(dy, grads, remembered.memory);
   add_product<Math>(read, solved, remembered.memory);
@@ -237,12 +237,12 @@ template <typename Math, typename S, typename Tiles>
 __device__ __forceinline__ void add_later(Square& dx, const Tiles& tiles,
                                           const typename Math::A& written) {
   typename Math::B right[2];
-  Math::load_b_transposed(right, tiles.solved_keys(), S::kKeyStride);  // G
+  Math::load_columns_b(right, tiles.solved_keys(), S::kKeyStride);  // G
   add_product<Math>(dx, written, right);
   Square from_queries = {}, from_keys = {};
-  Math::load_b(right, tiles.values(), S::kValueStride);
+  Math::load_rows_b(right, tiles.values(), S::kValueStride);
   add_product<Math>(from_queries, written, right);
-  Math::load_b(right, tiles.solved_values(), S::kValueStride);
+  Math::load_rows_b(right, tiles.solved_values(), S::kValueStride);
   add_product<Math>(from_keys, written, right);
   const LaneColumns of_norm(tiles.norm()), of_overlap(tiles.overlap()), erase(tiles.erase());
   each_element([&](int n, int i) {
