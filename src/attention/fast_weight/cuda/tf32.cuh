@@ -81,19 +81,19 @@ struct Tf32 {
     load_matrices(b[1].r, at + 8 * stride);
   }
   static __device__ __forceinline__ A load_columns_a(const float* tile, int stride) {
+    const float* at = tile + place() * stride + group();
     A a;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      a.r[i] = __float_as_uint(
-          tile[(i / 4 * 8 + i % 2 * 4 + place()) * stride + group() + i / 2 % 2 * 8]);
+      a.r[i] = __float_as_uint(at[(i / 4 * 8 + i % 2 * 4) * stride + i / 2 % 2 * 8]);
     return a;
   }
   static __device__ __forceinline__ void load_columns_b(B (&b)[2], const float* tile, int stride) {
+    const float* at = tile + place() * stride + group();
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        b[n].r[i] = __float_as_uint(tile[(i * 4 + place()) * stride + n * 8 + group()]);
+      for (int i = 0; i < 4; ++i) b[n].r[i] = __float_as_uint(at[i * 4 * stride + n * 8]);
     }
   }
   static __device__ __forceinline__ A make_a(const float (&v)[8]) {
