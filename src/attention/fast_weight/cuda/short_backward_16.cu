@@ -9,11 +9,14 @@ using ShortShape = Shape<16, 16, 1, 4>;
 constexpr int kBytes = GroupTiles<ShortShape, true>::kBytes;
 static_assert(kBytes >= GroupTiles<ShortShape, false>::kBytes);
 
-template <typename Math>
-constexpr int kBlocks = std::is_same_v<Math, Tf32> ? 6 : 4;
+/// Blocks on a multiprocessor: six for plain calls, as many as shared memory has room for and as
+/// 768 pairs need to be one round on an H200; what serves every other call would spill its
+/// registers.
+template <bool kPlain>
+constexpr int kBlocks = kPlain ? 6 : 4;
 
 template <typename Math, bool kPlain>
-__global__ void __launch_bounds__(ShortShape::kThreads, kBlocks<Math>)
+__global__ void __launch_bounds__(ShortShape::kThreads, kBlocks<kPlain>)
     short_backward_kernel(const __grid_constant__ SweepArgs given) {
   const SweepArgs args = known_args<ShortShape, kPlain>(given);
   const Place place(args, blockIdx.x);
