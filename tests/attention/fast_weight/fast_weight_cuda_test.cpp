@@ -73,6 +73,35 @@ TEST(FastWeightAttention, OnAGpuNanInALiveTokenShowsInAllLaterOutputs) {
   }
 }
 
+// Up to 512 tokens of narrow heads go backward in one kernel, four chunks of sixteen at a time.
+TEST(FastWeightAttention, OnAGpuNarrowHeadsAgreeWithTheReferenceAtEveryBorder) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  for (const int64_t length : {2, 16, 17, 63, 64, 65, 257, 511, 512, 513}) {
+    for (const FastWeightNormaliser normaliser :
+         {FastWeightNormaliser::kNone, FastWeightNormaliser::kOutput,
+          FastWeightNormaliser::kOutputAndKey}) {
+      const FastWeightCase one{{.name = "case",
+                                .batch = 2,
+                                .length = length,
+                                .heads = 3,
+                                .head_dim = length % 2 == 0 ? 16 : 11,
+                                .bandwidth = 0,
+                                .feature_maps = {FeatureMap::kElu},
+                                .unit_features = true,
+                                .eps = 1e-5,
+                                .weights = WeightShape::kNone},
+                               normaliser};
+      for (const c10::ScalarType dtype : {c10::kBFloat16, c10::kFloat}) {
+        for (const Check& check : verify_case(one, dtype, /*seed=*/1, kGpu).checks) {
+          EXPECT_TRUE(check.passed())
+              << length << " tokens, " << dtype_name(dtype) << " " << check.tensor << ", "
+              << check.rule << ": error " << check.error << ", allowed " << check.allowed;
+        }
+      }
+    }
+  }
+}
+
 TEST(FastWeightAttention, OnAGpuNoBatchEntriesGiveAnEmptyResultAndEmptyGradients) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
   const at::Tensor q = torch::zeros({0, 5, 2, 8}, kGpu).requires_grad_();

@@ -31,12 +31,12 @@ __device__ __forceinline__ void start_solved_values(const Team<S>& team, const T
 
 /// A chunk for a walk backwards, by its team.
 template <typename Math, typename S, typename Tiles>
-__device__ __forceinline__ void prepare_backwards(const Team<S>& team, const Tiles& tiles,
-                                                  const SweepArgs& args, const Place& place,
-                                                  const Channels<S>& channels, int chunk) {
+__device__ __forceinline__ InverseSums prepare_backwards(const Team<S>& team, const Tiles& tiles,
+                                                         const SweepArgs& args, const Place& place,
+                                                         const Channels<S>& channels, int chunk) {
   const int key_steps = by_sixteen(args.head_dim) / 16;
   load_rows(team.thread, tiles, args, place, chunk);
-  begin_chunk<Math>(team, tiles, args, place, chunk, /*queries=*/true);
+  const InverseSums inverse = begin_chunk<Math>(team, tiles, args, place, chunk, /*queries=*/true);
   team.wait();
   if (!channels.identity) {
     load_tile<Math, S, S::kValues>(team, tiles.values(), channels.of(args.grad_out, args.element),
@@ -53,6 +53,7 @@ __device__ __forceinline__ void prepare_backwards(const Team<S>& team, const Til
   if (!channels.identity) start_solved_values<Math>(team, tiles, key_steps, S::kValues);
   team.wait();
   solve<Math, S, /*kTransposed=*/true>(team, tiles, !channels.identity);
+  return inverse;
 }
 
 /// One chunk backwards, for a warp's sixteen channels.
@@ -69,6 +70,10 @@ __device__ __forceinline__ void step_backwards(StateRows<Math, S::kKeys>& state,
     Math::multiply(solved[0], g, right[0]);
     Math::multiply(solved[1], g, right[1]);
   });
+  if constexpr (kWalk == Walk::kLeft) {  // G^T takes the place of Rx
+    __syncwarp();
+    store_square<Math, S::kKeyStride>(tiles.solved_keys(), state.sums);
+  }
   float erased[8];  // E^T, as an operand's numbers
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
@@ -79,6 +84,8 @@ __device__ __forceinline__ void step_backwards(StateRows<Math, S::kKeys>& state,
       if (!channels.identity)
         solved[n][i] += tiles.solved_values()[token * S::kValueStride + channel];
       erased[4 * n + i] = -tiles.erase()[token] * solved[n][i];
+      if constexpr (kWalk == Walk::kLeft)  // dR takes the place of Rv, every number by its reader
+        tiles.solved_values()[token * S::kValueStride + channel] = Math::rounded(solved[n][i]);
     }
   }
   state.add(Math::make_a(erased), keys);

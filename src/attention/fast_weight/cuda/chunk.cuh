@@ -57,13 +57,20 @@ __device__ inline int first_live_token(const SweepArgs& args, const Place& place
   return first;
 }
 
+/// What the unit features of a thread's last rows were multiplied by.
+struct InverseSums {
+  float keys = 1.f, queries = 1.f;
+};
 /// Part one: features.
 template <typename Math, typename S, typename Tiles>
-__device__ __forceinline__ void begin_chunk(const Team<S>& team, const Tiles& tiles,
-                                            const SweepArgs& args, const Place& place, int chunk,
-                                            bool queries) {
-  make_features<Math>(team, tiles.keys(), args.k, args, place, chunk);
-  if (queries) make_features<Math>(team, tiles.queries(), args.q, args, place, chunk);
+__device__ __forceinline__ InverseSums begin_chunk(const Team<S>& team, const Tiles& tiles,
+                                                   const SweepArgs& args, const Place& place,
+                                                   int chunk, bool queries) {
+  InverseSums inverse;
+  inverse.keys = make_features<Math>(team, tiles.keys(), args.k, args, place, chunk);
+  if (queries)
+    inverse.queries = make_features<Math>(team, tiles.queries(), args.q, args, place, chunk);
+  return inverse;
 }
 /// ... and, after the team has met, the sum of the chunk's keys.
 template <typename S, typename Tiles>
@@ -161,8 +168,8 @@ __device__ __forceinline__ void load_rows(int row, const Tiles& tiles, const Swe
   tiles.overlap()[row] = place.row_field(args, kOverlap, chunk)[row];
 }
 
-/// What queries are divided by, and `inside`: the lower triangle of Y X^T. By one warp.
-template <typename Math, typename Tiles>
+/// What queries are divided by, and, kStored, `inside`: the lower triangle of Y X^T. By one warp.
+template <typename Math, bool kStored, typename Tiles>
 __device__ __forceinline__ void make_inside(const Tiles& tiles, const SweepArgs& args,
                                             const Place& place, int chunk) {
   const typename Tiles::Keys keys{tiles.keys()}, queries{tiles.queries()};
@@ -170,7 +177,7 @@ __device__ __forceinline__ void make_inside(const Tiles& tiles, const SweepArgs&
   float inside[2][4] = {};
   add_rows_product<Math>(inside, queries, keys, key_dim / 16);
   keep_lower(inside, 0);
-  store_square<Math>(tiles.inside(), inside);
+  if constexpr (kStored) store_square<Math>(tiles.inside(), inside);
   float sums[2] = {};
   const bool divides = args.normaliser != FastWeightNormaliser::kNone;
   if (divides) {
@@ -226,7 +233,7 @@ __device__ __forceinline__ void solve(const Team<S>& team, const Tiles& tiles, b
     solve_column<kTransposed>(r, tiles.system());
     // Wx and Rx are operands, Uv and Rv are added to.
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) to[i * stride] = of_values ? r[i] : Math::rounded(r[i]);
+    for (int i = 0; i < kChunk; ++i) to[i * stride] = of_values ? r[i] : Math::operand(r[i]);
   }
 }
 

@@ -161,13 +161,19 @@ Tensors4 Call::backward(const Tensor& grad_out, const Tensor& memories, const Te
   args.states = {memories.data_ptr<float>(), key_sums.data_ptr<float>()};
   const int64_t rows = pairs_ * chunks_ * kChunk;
   const Tensor written = scratch(rows * by_sixteen(value_dim)),
-               solved = scratch(rows * by_sixteen(value_dim)),
-               key_gradients = scratch(rows * by_sixteen(head_dim)),
                numbers = scratch(rows * sweeps::kRowFields),
                sums_before = scratch(rows / kChunk * by_sixteen(head_dim));
-  args.written = written.data_ptr<float>(), args.solved = solved.data_ptr<float>();
-  args.key_gradients = key_gradients.data_ptr<float>(), args.rows = numbers.data_ptr<float>();
+  args.written = written.data_ptr<float>(), args.rows = numbers.data_ptr<float>();
   args.sums_before = sums_before.data_ptr<float>();
+  if (sweeps::is_short(args)) {
+    const Tensor memories_before = scratch(rows * 16);
+    args.memories_before = memories_before.data_ptr<float>();
+    C10_CUDA_CHECK(sweeps::short_backward(args, stream_));
+    return {dq, dk, dv, dbeta};
+  }
+  const Tensor solved = scratch(rows * by_sixteen(value_dim)),
+               key_gradients = scratch(rows * by_sixteen(head_dim));
+  args.solved = solved.data_ptr<float>(), args.key_gradients = key_gradients.data_ptr<float>();
   C10_CUDA_CHECK(sweeps::write_sweep(args, stream_));
   Tensor gradients, gradient_sums;
   if (states_ > 1) {

@@ -41,6 +41,10 @@ template <typename Math, Walk kWalk, typename S, typename Tiles>
 __device__ __forceinline__ void step_forwards(StateRows<Math, S::kKeys>& state, const Tiles& tiles,
                                               const SweepArgs& args, const Place& place,
                                               const Channels<S>& channels, int slice, int chunk) {
+  if constexpr (kWalk == Walk::kWritten && S::kKeys == 16) {
+    if (args.memories_before)
+      store_square<Math, kChunk>(memory_before(args, place, chunk), state.sums);
+  }
   float retrieved[2][4] = {};  // (Wx W)^T: [channel][token]
   float out[2][4] = {};        // [token][channel]
   state.each_step([&](int s) {
@@ -121,7 +125,8 @@ __device__ __forceinline__ void prepare_forwards(const SweepArgs& args, const Pl
     sum_before(team, tiles, Group::of(0), Group::before());
     team.wait();
     if (team.warp == 0) make_system<Math>(tiles, args, place, chunk, first_live);
-    if (kQueries && team.warp == S::kTeam - 1) make_inside<Math>(tiles, args, place, chunk);
+    if (kQueries && team.warp == S::kTeam - 1)
+      make_inside<Math, kWalk == Walk::kOutput>(tiles, args, place, chunk);
     team.wait();
     if (kWalk == Walk::kWritten && channels.first == 0) store_rows(team, tiles, args, place, chunk);
     solve<Math, S, /*kTransposed=*/false>(team, tiles, !channels.identity);

@@ -31,6 +31,12 @@ struct GradientLauncher {
   static cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
 };
 
+/// Backward in one kernel, for short sequences of heads with up to kDim channels.
+template <typename Math, int kDim>
+struct ShortLauncher {
+  static cudaError_t backward(const SweepArgs& args, cudaStream_t stream);
+};
+
 template <typename Kernel>
 cudaError_t launch(Kernel* kernel, const SweepArgs& args, int64_t bytes, dim3 blocks, int threads,
                    cudaStream_t stream) {

@@ -21,15 +21,15 @@ __device__ __forceinline__ void add_rows_product(float (&c)[2][4], RowsA a, Rows
   for (int s = 0; s < steps; ++s) {
     typename Math::A left;
     if constexpr (RowsA::kTransposed) {
-      left = Math::load_a_transposed(a.tile + s * 16 * RowsA::kStride, RowsA::kStride);
+      left = Math::load_columns_a(a.tile + s * 16 * RowsA::kStride, RowsA::kStride);
     } else {
-      left = Math::load_a(a.tile + s * 16, RowsA::kStride);
+      left = Math::load_rows_a(a.tile + s * 16, RowsA::kStride);
     }
     typename Math::B right[2];
     if constexpr (RowsB::kTransposed) {
-      Math::load_b_transposed(right, b.tile + s * 16 * RowsB::kStride, RowsB::kStride);
+      Math::load_columns_b(right, b.tile + s * 16 * RowsB::kStride, RowsB::kStride);
     } else {
-      Math::load_b(right, b.tile + s * 16, RowsB::kStride);
+      Math::load_rows_b(right, b.tile + s * 16, RowsB::kStride);
     }
     Math::multiply(c[0], left, right[0]);
     Math::multiply(c[1], left, right[1]);
@@ -76,7 +76,7 @@ template <typename Math, int kStride = kSquareStride>
 __device__ __forceinline__ void store_square(float* tile, const float (&c)[2][4]) {
   each_pair(c, [&](int row, int column, float first, float second) {
     *reinterpret_cast<float2*>(tile + row * kStride + column) =
-        make_float2(Math::rounded(first), Math::rounded(second));
+        make_float2(Math::operand(first), Math::operand(second));
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attention/fast_weight/cuda/gradients.cuh"
+#include "attention/fast_weight/cuda/row_gradient.cuh"
 
 namespace fmmformer::cuda::fast_weight {
 
@@ -51,21 +52,6 @@ __device__ __forceinline__ void step_queries(StateRows<Math, S::kValues>& state,
             typename Tiles::Transposed{tiles.written()});
 }
 
-__device__ inline void store_beta_gradient(const SweepArgs& args, const Place& place, int token,
-                                           float value) {
-  const int64_t index = (int64_t(place.b) * args.length + token) * args.heads + place.h;
-  switch (args.beta.type) {
-    case 0:
-      return store_element(args.dbeta, index, Element::kFloat32, value);
-    case 1:
-      return store_element(args.dbeta, index, Element::kBFloat16, value);
-    case 2:
-      return store_element(args.dbeta, index, Element::kFloat16, value);
-    default:
-      static_cast<double*>(args.dbeta)[index] = value;
-  }
-}
-
 /// dots: <y, dY>, <x, result 1> and <dR, v> of every row; writes dv on the way.
 template <typename S, typename Tiles>
 __device__ __forceinline__ void dot_rows(const Team<S>& team, const Tiles& tiles,
@@ -108,33 +94,19 @@ __device__ __forceinline__ void dot_rows(const Team<S>& team, const Tiles& tiles
   });
 }
 
-/// From the dots to the gradients of what a row is divided by, of its overlap and of its beta.
+/// From the dots of a row to its gradients: of beta, written, and what the key sweep needs.
 template <typename Tiles>
-__device__ __forceinline__ void gradient_of_row(const Tiles& tiles, const SweepArgs& args,
-                                                const Place& place, int chunk, int row,
-                                                int first_live) {
+__device__ __forceinline__ void finish_row(const Tiles& tiles, const SweepArgs& args,
+                                           const Place& place, int chunk, int row, int first_live) {
   const int token = chunk * kChunk + row;
-  float of_norm = 0.f, of_overlap = 0.f, of_beta = 0.f;
-  if (place.live(args, token)) {
-    const float write = tiles.dot(2)[row], erase = -tiles.dot(1)[row];
-    of_beta = write + erase;
-    if (args.normaliser != FastWeightNormaliser::kNone) {
-      const float norm = tiles.number(kNorm)[row];
-      of_norm = divisor_slope(args, norm) * tiles.dot(0)[row] / norm;
-    }
-    if (args.normaliser == FastWeightNormaliser::kOutputAndKey) {
-      const float overlap = tiles.number(kOverlap)[row];
-      const float norm = divisor_of(args, overlap), share = overlap / norm;
-      const float slope = share * divisor_slope(args, norm), beta = beta_of(args, place, token);
-      if (token != first_live)
-        of_overlap = beta * (write * (1.f - slope) + erase * (1.f - 2.f * slope) / norm) / norm;
-      of_beta = share * (write + erase / norm);
-    }
-  }
-  tiles.number(kNormGradient)[row] = of_norm, tiles.number(kOverlapGradient)[row] = of_overlap;
-  place.row_field(args, kNormGradient, chunk)[row] = of_norm;
-  place.row_field(args, kOverlapGradient, chunk)[row] = of_overlap;
-  if (token < args.length) store_beta_gradient(args, place, token, of_beta);
+  const RowDots dots{tiles.dot(0)[row], tiles.dot(1)[row], tiles.dot(2)[row]};
+  const RowGradient gradient = gradient_of_row(
+      dots, tiles.number(kNorm)[row], tiles.number(kOverlap)[row], args, place, token, first_live);
+  tiles.number(kNormGradient)[row] = gradient.norm;
+  tiles.number(kOverlapGradient)[row] = gradient.overlap;
+  place.row_field(args, kNormGradient, chunk)[row] = gradient.norm;
+  place.row_field(args, kOverlapGradient, chunk)[row] = gradient.overlap;
+  if (token < args.length) store_beta_gradient(args, place, token, gradient.beta);
 }
 
 /// dq, dv and dbeta of a chunk, and what is left for the key sweep.
@@ -145,7 +117,7 @@ __device__ __forceinline__ void finish_queries(const Team<S>& team, const Tiles&
   const int key_dim = by_sixteen(args.head_dim);
   dot_rows(team, tiles, args, place, chunk);
   team.wait();
-  if (team.thread < kChunk) gradient_of_row(tiles, args, place, chunk, team.thread, first_live);
+  if (team.thread < kChunk) finish_row(tiles, args, place, chunk, team.thread, first_live);
   team.wait();
   float* key_gradients = args.key_gradients + place.chunk_index(args, chunk) * kChunk * key_dim;
   for (int c = team.thread; c < key_dim; c += S::kTeamThreads) {

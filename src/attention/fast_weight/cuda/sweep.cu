@@ -249,4 +249,12 @@ cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_gradients(args, [&](auto launcher) { return launcher.key_sweep(args, stream); });
 }
 
+bool is_short(const SweepArgs& args) {
+  return args.segments == 1 && args.head_dim <= 16 && args.value_dim <= 16;
+}
+cudaError_t short_backward(const SweepArgs& args, cudaStream_t stream) {
+  return args.precise ? ShortLauncher<Split, 16>::backward(args, stream)
+                      : ShortLauncher<Tf32, 16>::backward(args, stream);
+}
+
 }  // namespace fmmformer::cuda::fast_weight

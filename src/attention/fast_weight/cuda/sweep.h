@@ -65,6 +65,7 @@ struct SweepArgs {
   float* key_gradients = nullptr;               // [pairs, chunks, 16, D (by 16)]
   float* rows = nullptr;                        // [pairs, kRowFields, chunks, 16]
   float* sums_before = nullptr;                 // of keys: [pairs, chunks, D (by 16)]
+  float* memories_before = nullptr;             // W^T, for short_backward: [pairs, chunks, 16, 16]
 };
 
 /// Numbers of a row: what its query is divided by, its two gates, <x, key sums before it>, and the
@@ -94,5 +95,10 @@ cudaError_t solve_sweep(const SweepArgs& args, cudaStream_t stream);
 cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// the fourth dk.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
+
+/// Whether one kernel can do all of backward: one segment, and no more than sixteen channels.
+bool is_short(const SweepArgs& args);
+/// ... which needs `written`, `memories_before`, `rows` and `sums_before` alone.
+cudaError_t short_backward(const SweepArgs& args, cudaStream_t stream);
 
 }  // namespace fmmformer::cuda::fast_weight

@@ -20,6 +20,8 @@ struct Tf32 {
   static __device__ __forceinline__ float exp(float x) { return Bf16::exp(x); }
   /// What tiles in shared memory hold, so that loading is all there is to do with it.
   static __device__ __forceinline__ float rounded(float x) { return __uint_as_float(round(x)); }
+  /// The same to a product, which ignores the bits that tf32 has not; for what nobody else reads.
+  static __device__ __forceinline__ float operand(float x) { return __uint_as_float(nearest(x)); }
 
   static __device__ __forceinline__ A load_a(const float* tile, int stride) {
     A a;
@@ -58,10 +60,46 @@ struct Tf32 {
             __float_as_uint(tile[(i / 2 * 8 + 2 * place() + i % 2) * stride + n * 8 + group()]);
     }
   }
+  // The same in the order in which ldmatrix finds channels, 4 i + place instead of 2 place + i: for
+  // products of two loaded operands. They arrive in the registers where a product wants them.
+  static __device__ __forceinline__ A load_rows_a(const float* tile, int stride) {
+    const int matrix = lane_id() / 8;
+    const float* at = tile + (lane_id() % 8 + matrix % 2 * 8) * stride + matrix / 2 * 4;
+    A a;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t r[4];
+      load_matrices(r, at + half * 8);
+      a.r[4 * half] = r[0], a.r[4 * half + 2] = r[1];
+      a.r[4 * half + 1] = r[2], a.r[4 * half + 3] = r[3];
+    }
+    return a;
+  }
+  static __device__ __forceinline__ void load_rows_b(B (&b)[2], const float* tile, int stride) {
+    const float* at = tile + lane_id() % 8 * stride + lane_id() / 8 * 4;
+    load_matrices(b[0].r, at);
+    load_matrices(b[1].r, at + 8 * stride);
+  }
+  static __device__ __forceinline__ A load_columns_a(const float* tile, int stride) {
+    const float* at = tile + place() * stride + group();
+    A a;
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      a.r[i] = __float_as_uint(at[(i / 4 * 8 + i % 2 * 4) * stride + i / 2 % 2 * 8]);
+    return a;
+  }
+  static __device__ __forceinline__ void load_columns_b(B (&b)[2], const float* tile, int stride) {
+    const float* at = tile + place() * stride + group();
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) b[n].r[i] = __float_as_uint(at[i * 4 * stride + n * 8]);
+    }
+  }
   static __device__ __forceinline__ A make_a(const float (&v)[8]) {
     A a;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) a.r[i] = round(v[i]);
+    for (int i = 0; i < 8; ++i) a.r[i] = nearest(v[i]);
     return a;
   }
   /// The rows 8 row.. of A as the columns of B.
@@ -83,16 +121,40 @@ struct Tf32 {
  private:
   static __device__ int group() { return lane_id() / 4; }
   static __device__ int place() { return lane_id() % 4; }
+  /// Four matrices of 8 x 4 numbers; a lane has the address of one of their 32 rows.
+  static __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const float* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+                 : "memory");
+  }
   static __device__ __forceinline__ uint32_t round(float x) {
     uint32_t r;
     asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(r) : "f"(x));
     return r;
   }
+  /// Two instructions instead of three. The arithmetic's own NaN, all ones, must not overflow.
+  static __device__ __forceinline__ uint32_t nearest(float x) {
+    return static_cast<uint32_t>(min(static_cast<int>(__float_as_uint(x)), 0x7fffefff)) + 0x1000;
+  }
 };
 
-/// Tf32x3 with the two functions more; it splits what it loads, so tiles hold plain numbers.
+/// Tf32x3 with the functions that it lacks; it splits what it loads, so tiles hold plain numbers.
 struct Split : Tf32x3 {
   static __device__ __forceinline__ float rounded(float x) { return x; }
+  static __device__ __forceinline__ float operand(float x) { return x; }
+  static __device__ __forceinline__ A load_rows_a(const float* tile, int stride) {
+    return load_a(tile, stride);
+  }
+  static __device__ __forceinline__ A load_columns_a(const float* tile, int stride) {
+    return load_a_transposed(tile, stride);
+  }
+  static __device__ __forceinline__ void load_rows_b(B (&b)[2], const float* tile, int stride) {
+    load_b(b, tile, stride);
+  }
+  static __device__ __forceinline__ void load_columns_b(B (&b)[2], const float* tile, int stride) {
+    load_b_transposed(b, tile, stride);
+  }
   static __device__ __forceinline__ B rows_as_b(const A& a, int row) {
     B b;
 #pragma unroll

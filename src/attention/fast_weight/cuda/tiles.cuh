@@ -212,18 +212,22 @@ struct FeaturePiece {
   }
 };
 
-/// The chunk's feature rows of q or k, as operands.
+/// The chunk's feature rows of q or k, as operands. Returns the inverse sum of the thread's last
+/// row.
 template <typename Math, typename S>
-__device__ __forceinline__ void make_features(const Team<S>& team, float* tile, const View& view,
-                                              const SweepArgs& args, const Place& place,
-                                              int chunk) {
+__device__ __forceinline__ float make_features(const Team<S>& team, float* tile, const View& view,
+                                               const SweepArgs& args, const Place& place,
+                                               int chunk) {
+  float inverse_sum = 1.f;
   each_piece<S, S::kKeys>(team, [&](int row, int channel) {
     const int token = chunk * kChunk + row;
     FeaturePiece<Math, S::kKeys> piece(view, args, place, token, channel, place.live(args, token));
 #pragma unroll
     for (int i = 0; i < kPiece; ++i) piece.f[i] = Math::rounded(piece.f[i]);
     Tf32x3::store_row(tile + row * S::kKeyStride + channel, piece.f);
+    inverse_sum = piece.inverse_sum;
   });
+  return inverse_sum;
 }
 
 /// From the gradient of a chunk's feature rows, a tile, to that of q or k, which is written.

@@ -14,6 +14,7 @@ enum class Walk {
   kWritten,     // forwards, for backward: writes U and the numbers of every row
   kTransition,  // either way: the segment's T and B
   kSolved,      // backwards: writes dR
+  kLeft,        // backwards: leaves dR and the chunk's G in its tiles (short_backward.cuh)
 };
 
 /// A block's part of the channels: of v, or (`identity`) of the keys.
@@ -92,6 +93,12 @@ __device__ __forceinline__ float* transition_of(const SweepArgs& args, const Pla
          (place.pair * args.segments + place.segment) * args.head_dim * args.head_dim;
 }
 
+/// W^T before a chunk, [16][16]: only where a state has no more channels.
+__device__ __forceinline__ float* memory_before(const SweepArgs& args, const Place& place,
+                                                int chunk) {
+  return args.memories_before + place.chunk_index(args, chunk) * 16 * 16;
+}
+
 /// The key sums before the block's segment, into shared memory. A barrier must follow.
 template <typename S>
 __device__ void load_key_sums(float* before, const SweepArgs& args, const Place& place) {
@@ -102,14 +109,17 @@ __device__ void load_key_sums(float* before, const SweepArgs& args, const Place&
   }
 }
 
-/// U^T (or dR^T) of a chunk, [channels][16], as operands for the kernels to come.
+/// U^T (or dR^T) of a chunk, [channels][16], for the kernels to come: dR is not only an operand.
 template <typename Math>
 __device__ __forceinline__ void store_transposed(float* to, const SweepArgs& args,
                                                  const Place& place, int chunk, int channel,
                                                  const float (&c)[2][4]) {
   float* tile =
       to + (place.chunk_index(args, chunk) * by_sixteen(args.value_dim) + channel) * kChunk;
-  store_square<Math, kChunk>(tile, c);
+  each_pair(c, [&](int row, int column, float first, float second) {
+    *reinterpret_cast<float2*>(tile + row * kChunk + column) =
+        make_float2(Math::rounded(first), Math::rounded(second));
+  });
 }
 
 }  // namespace fmmformer::cuda::fast_weight
