@@ -8,7 +8,7 @@
 namespace fmmformer::cuda::strips {
 
 template <typename G, Sweep kSweep, bool kCausal>
-constexpr int kBlocksAtOnce = blocks_at_once(G::kDim, G::kMaps, kSweep, kCausal);
+constexpr int kBlocksAtOnce = blocks_at_once<typename G::Math>(G::kDim, G::kMaps, kSweep, kCausal);
 
 /// What every kernel begins with.
 template <typename G>
@@ -157,8 +157,8 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
       });
       return;
     }
-    Elem* q_tile = tiles.own_tile(0, tile);
-    Block sum[G::kBlocks];
+    ElemOf<G>* q_tile = tiles.own_tile(0, tile);
+    Blocks<G> sum;
     clear(sum);
     if (args.has_near)
       near_forward<G>(sum, q_tile, band, tiles, strip, tile, work.far.weights, log_sum_exp);
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
     clear_states<G, true>(states);
   }
   work.park(states);
-  constexpr bool kMakesNorms = kCausal && G::kPlain;  // see far_query
+  constexpr bool kMakesNorms = kCausal && G::kCareful;  // see far_query
   constexpr int kNumbers = kMakesNorms ? 1 : 1 + G::kMaps;
   auto tiles = work.template tiles_of_keys</*kOwn=*/2, kNumbers>(/*with_band=*/true);
   tiles.numbers.read(0, work.log_sum_exp());
@@ -220,8 +220,8 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
       });
       return;
     }
-    Elem *q_tile = tiles.own_tile(0, tile), *grad_tile = tiles.own_tile(1, tile);
-    Block dq[G::kBlocks];
+    ElemOf<G>*q_tile = tiles.own_tile(0, tile), *grad_tile = tiles.own_tile(1, tile);
+    Blocks<G> dq;
     clear(dq);
     if (args.has_near) {
       by_weight[G::kMaps] += near_query<G>(dq, q_tile, grad_tile, band, tiles, strip, tile,
@@ -269,10 +269,10 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep
       write_stage(to_v, tiles.own_tile(0, tile), tile, 0, args.length, -1);
       return;
     }
-    Elem *k_tile = tiles.own_tile(0, tile), *v_tile = tiles.own_tile(1, tile);
+    ElemOf<G>*k_tile = tiles.own_tile(0, tile), *v_tile = tiles.own_tile(1, tile);
     clear(results.dk), clear(results.dv);
     if (args.has_near) {
-      Block value_sum[G::kBlocks];
+      Blocks<G> value_sum;
       clear(value_sum);
       near_key<G>(results.dk, value_sum, k_tile, v_tile, band, tiles, strip, tile, work.far.weights,
                   0, 1);

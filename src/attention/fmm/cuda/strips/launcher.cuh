@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of the sweeps whose warps own strips, for heads of kDim channels in bf16; each size is
-// compiled in a file of its own.
+// Launches of the sweeps whose warps own strips, for heads of kDim channels in bf16 (Bf16) or fp32
+// (Tf32x3); each type and size is compiled in a file of its own.
 #pragma once
 
+#include "attention/fmm/cuda/mma.cuh"
 #include "attention/fmm/cuda/sweep.h"
 
 namespace fmmformer::cuda::strips {
@@ -17,15 +18,17 @@ enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
 /// Blocks that registers leave room for on a multiprocessor: as many as run without spilling, or
 /// nearly, since a warp's stack finds little room beside so much shared memory. A causal state is
 /// fp32 and in registers; a two-sided one is in shared memory, but its queries are summed.
+template <typename Math>
 constexpr int blocks_at_once(int dim, int maps, Sweep sweep, bool causal) {
   const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys;
+  if (sizeof(typename Math::Elem) == 4) return dim <= 16 && !backward ? 3 : 2;
   if (dim <= 16) return maps == 3 && backward ? 3 : 4;
   if (backward) return maps == 1 ? 4 - causal : maps == 2 ? 3 - causal : 2;
   if (sweep == Sweep::kForward && causal) return 5 - maps;
   return maps == 3 ? 3 : 4;
 }
 
-template <int kDim>
+template <typename Math, int kDim>
 struct Launcher {
   static cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream);
   static cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
@@ -34,13 +37,13 @@ struct Launcher {
 };
 
 /// What a pass carries, as PassShape says it of the other kernels.
-template <int kDim>
+template <typename Math, int kDim>
 struct PassShape {
   static constexpr int kValueDim = kDim, kChunk = 64;
   static constexpr int maps(int) { return kMapsAtOnce; }
   /// Blocks that fill a GPU at once.
   static constexpr int blocks(int, int maps, bool) {
-    return kMultiprocessors * blocks_at_once(kDim, maps, Sweep::kQueries, /*causal=*/false);
+    return kMultiprocessors * blocks_at_once<Math>(kDim, maps, Sweep::kQueries, /*causal=*/false);
   }
 };
 

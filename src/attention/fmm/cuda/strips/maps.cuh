@@ -4,20 +4,24 @@
 #pragma once
 
 #include "attention/fmm/cuda/paper_maps.cuh"
-#include "attention/fmm/cuda/strips/shape.cuh"
+#include "attention/fmm/cuda/strips/operands.cuh"
 
 namespace fmmformer::cuda::strips {
 
 /// Sixteen rows of q or k, and what the maps make of them as operands. Of the rows only e is kept
 /// in registers, which are scarce; x is loaded from its tile whenever it is needed.
-template <typename G, Side kSide = Side::kAny>
-struct Inputs {
-  const Elem* tile;
-  Fragment decay[G::kBlocks];
+template <typename G, Side kSide = Side::kAny, bool kWide = G::kWide>
+struct Inputs;
 
-  __device__ __forceinline__ explicit Inputs(const Elem* tile) : tile(tile) {
-    Fragment x[G::kBlocks];
-    load<kSide>(x, tile, G::kStride);
+/// In bf16.
+template <typename G, Side kSide>
+struct Inputs<G, kSide, false> {
+  const ElemOf<G>* tile;
+  Fragments<G> decay;
+
+  __device__ __forceinline__ explicit Inputs(const ElemOf<G>* tile) : tile(tile) {
+    Fragments<G> x;
+    load<G, kSide>(x, tile);
 #pragma unroll
     for (int s = 0; s < G::kBlocks; ++s) {
 #pragma unroll
@@ -26,12 +30,12 @@ struct Inputs {
   }
 
   template <int kMap>
-  __device__ __forceinline__ void features(Fragment (&f)[G::kBlocks]) const {
-    load<kSide>(f, tile, G::kStride);
+  __device__ __forceinline__ void features(Fragments<G>& f) const {
+    load<G, kSide>(f, tile);
     if constexpr (!G::kUnit) {
       each([&](int s, int j) { f[s].r[j] = feature_pair<kMap>(f[s].r[j], decay[s].r[j]); });
     } else {
-      Block wide[G::kBlocks];
+      Blocks<G> wide;
       float sum[2] = {0.f, 0.f};
       each([&](int s, int j) {
         float* pair = wide[s][j / 2] + j % 2 * 2;
@@ -48,10 +52,10 @@ struct Inputs {
 
   /// sum += gradient with respect to f, times f's slope.
   template <int kMap>
-  __device__ __forceinline__ void add_input_gradient(Block (&sum)[G::kBlocks],
-                                                     const Block (&gradient)[G::kBlocks]) const {
-    Fragment x[G::kBlocks];
-    load<kSide>(x, tile, G::kStride);
+  __device__ __forceinline__ void add_input_gradient(Blocks<G>& sum,
+                                                     const Blocks<G>& gradient) const {
+    Fragments<G> x;
+    load<G, kSide>(x, tile);
     // With f = phi / (sum of phi): dphi = (df - <df, f>) / (sum of phi).
     float inverse[2] = {0.f, 0.f}, along[2] = {0.f, 0.f};
     if constexpr (G::kUnit) {
@@ -112,30 +116,80 @@ struct Inputs {
   }
 };
 
-/// Clears the rows of dead tokens: features of 0 are not 0.
-template <int kCount>
-__device__ __forceinline__ void keep_live(Fragment (&f)[kCount], uint32_t live) {
-  if ((live & 0xffffu) == 0xffffu) return;
-  const uint32_t low = live >> row_of(0) & 1 ? ~0u : 0u, high = live >> row_of(2) & 1 ? ~0u : 0u;
-#pragma unroll
-  for (int s = 0; s < kCount; ++s) {
-    f[s].r[0] &= low, f[s].r[2] &= low, f[s].r[1] &= high, f[s].r[3] &= high;
+/// In fp32, where all is done number by number.
+template <typename G, Side kSide>
+struct Inputs<G, kSide, true> {
+  const float* tile;
+  Fragments<G> decay;
+
+  __device__ __forceinline__ explicit Inputs(const float* tile) : tile(tile) {
+    Fragments<G> x;
+    load<G>(x, tile);
+    each(
+        [&](int s, int n, int i) { decay[s].x[n][i] = Bf16::exp2(-kLog2E * fabsf(x[s].x[n][i])); });
   }
-}
-/// Rows g and g + 8 times a factor each, in bf16.
-template <int kCount>
-__device__ __forceinline__ void scale(Fragment (&f)[kCount], const float (&factor)[2]) {
-#pragma unroll
-  for (int s = 0; s < kCount; ++s) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      f[s].r[i] = as_bits(__hmul2(as_pair(f[s].r[i]), both(factor[i % 2])));
+
+  template <int kMap>
+  __device__ __forceinline__ void features(Fragments<G>& f) const {
+    load<G>(f, tile);
+    each([&](int s, int n, int i) {
+      float& x = f[s].x[n][i];
+      x = phi<kMap>(x, decay[s].x[n][i]);
+    });
+    if constexpr (G::kUnit) {
+      float sum[2] = {0.f, 0.f};
+      each([&](int s, int n, int i) { sum[i / 2] += f[s].x[n][i]; });
+      invert_sums(sum);
+      scale(f, sum);
+    }
   }
-}
-template <int kCount>
-__device__ __forceinline__ void turn(Fragment (&turned_f)[kCount], const Fragment (&f)[kCount]) {
+
+  /// sum += gradient with respect to f, times f's slope.
+  template <int kMap>
+  __device__ __forceinline__ void add_input_gradient(Blocks<G>& sum,
+                                                     const Blocks<G>& gradient) const {
+    Fragments<G> x;
+    load<G>(x, tile);
+    float inverse[2] = {0.f, 0.f}, along[2] = {0.f, 0.f};
+    if constexpr (G::kUnit) {
+      each([&](int s, int n, int i) {
+        const float f = phi<kMap>(x[s].x[n][i], decay[s].x[n][i]);
+        inverse[i / 2] += f, along[i / 2] += gradient[s][n][i] * f;
+      });
+      invert_sums(inverse);
 #pragma unroll
-  for (int s = 0; s < kCount; ++s) turned_f[s] = turned(f[s]);
-}
+      for (int r = 0; r < 2; ++r) along[r] = quad_sum(along[r]) * inverse[r];
+    }
+    each([&](int s, int n, int i) {
+      const float f = phi<kMap>(x[s].x[n][i], decay[s].x[n][i]);
+      float slope = kMap == 2 ? f * (2.f - f) : kMap == 1 ? -fminf(f, 1.f) : fminf(f, 1.f);
+      if (G::kUnit) slope *= inverse[i / 2];
+      sum[s][n][i] += (gradient[s][n][i] - along[i / 2]) * slope;
+    });
+  }
+
+ private:
+  template <typename Body>
+  static __device__ __forceinline__ void each(const Body& body) {
+#pragma unroll
+    for (int i = 0; i < G::kBlocks * 8; ++i) body(i / 8, i / 4 % 2, i % 4);
+  }
+  /// With f = tanh(x) + 1 = 2 / (1 + exp(-2x)), which keeps its digits where it is small, the slope
+  /// is f (2 - f).
+  template <int kMap>
+  static __device__ __forceinline__ float phi(float x, float decay) {
+    if constexpr (kMap == 0) return fmaxf(1.f + x, decay);
+    if constexpr (kMap == 1) return fmaxf(1.f - x, decay);
+    return __fdividef(2.f, 1.f + Bf16::exp2(-2.f * kLog2E * x));
+  }
+  /// Parts of both rows' sums, a lane each, become 1 / sum; 0 for a sum of 0.
+  static __device__ __forceinline__ void invert_sums(float (&sum)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum[r] = quad_sum(sum[r]);
+      sum[r] = sum[r] == 0.f ? 0.f : __fdividef(1.f, sum[r]);
+    }
+  }
+};
 
 }  // namespace fmmformer::cuda::strips

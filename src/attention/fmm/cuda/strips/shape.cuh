@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does what, for heads of 16 or 32 channels in bf16: a warp owns a strip of tokens.
+// Who does what, for heads of 16 or 32 channels in bf16 or fp32: a warp owns a strip of tokens.
 //
 // A thread block has a segment of one (batch entry, head); its warps cut the segment into strips of
 // consecutive tiles of sixteen tokens. A warp walks its strip alone: all feature maps and the band,
@@ -8,27 +8,38 @@
 // of others (sums.cuh), and after it, where gradients of weights are added up.
 #pragma once
 
-#include "attention/fmm/cuda/fragment.cuh"
+#include <type_traits>
+
 #include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
+#include "attention/fmm/cuda/wide_fragment.cuh"
 
 namespace fmmformer::cuda::strips {
 
 constexpr int kSlots = 4;  // tiles of a ring: a band of three, and the next one
 
-/// What is known at compile time: D = Dv = kDim, and the first kMaps of elu, elu_flip, tanh1.
-/// kPlain: without dropout, and blend weights are equal for all channels of a head. kUnit: feature
-/// rows are divided by their sum.
-template <int kDim_, int kMaps_, bool kPlain_, bool kUnit_>
+/// What is known at compile time: Bf16 or Tf32x3, D = Dv = kDim, and the first kMaps of elu,
+/// elu_flip, tanh1. kPlain: without dropout, and blend weights are equal for all channels of a
+/// head. kUnit: feature rows are divided by their sum.
+template <typename Math_, int kDim_, int kMaps_, bool kPlain_, bool kUnit_>
 struct Shape {
+  using Math = Math_;
+  using Elem = typename Math::Elem;
+  static constexpr bool kWide = sizeof(Elem) == 4;  // fp32: operands are not rounded
+  using Fragment = std::conditional_t<kWide, WideFragment, cuda::Fragment>;
   static constexpr bool kPlain = kPlain_, kUnit = kUnit_;
+  // Whether products are to make up for rounded operands: a weight for all channels is a long sum.
+  static constexpr bool kCareful = kPlain && !kWide;
   static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr int kBlocks = kDim / kBlockDim;  // of channels
-  static constexpr int kStride = kDim + Bf16::kPad, kTile = kBlockDim * kStride;
+  static constexpr int kStride = kWide ? kDim : kDim + Bf16::kPad, kTile = kBlockDim * kStride;
   // Registers of a lane that hold one map's state: sums, and key sums.
   static constexpr int kSums = kBlocks * kBlocks * 8, kKeySums = kBlocks * 4;
   static constexpr int kState = kMaps * (kSums + kKeySums);
 };
+
+template <typename G>
+using ElemOf = typename G::Elem;
 
 template <typename G>
 __device__ __forceinline__ bool drops(const SweepArgs& args) {

@@ -2,46 +2,49 @@
 // A warp's own tiles of sixteen tokens in shared memory, and how the next ones get there.
 #pragma once
 
-#include "attention/fmm/cuda/strips/shape.cuh"
+#include "attention/fmm/cuda/strips/operands.cuh"
 
 namespace fmmformer::cuda::strips {
 
 /// Which pieces of sixteen bytes of a tile a lane copies: one of every kRowsAtOnce-th row.
 template <typename G>
 struct Pieces {
-  static constexpr int kPiece = 8, kAcross = G::kDim / kPiece, kRowsAtOnce = kWarpSize / kAcross;
+  static constexpr int kPiece = 16 / sizeof(ElemOf<G>), kAcross = G::kDim / kPiece,
+                       kRowsAtOnce = kWarpSize / kAcross;
   static constexpr int kRounds = kBlockDim / kRowsAtOnce;
   static __device__ __forceinline__ int row() { return lane_id() / kAcross; }
   static __device__ __forceinline__ int channel() { return lane_id() % kAcross * kPiece; }
-  /// The lane's first piece of a tile in shared memory.
-  static __device__ __forceinline__ int shared_offset() { return row() * G::kStride + channel(); }
+  /// The lane's piece in round i, of a tile in shared memory.
+  static __device__ __forceinline__ int shared_offset(int i) {
+    return offset_of<G>(row() + i * kRowsAtOnce, channel());
+  }
 };
 /// A tensor's rows of one (batch entry, head), tile after tile. Nothing here differs by lane:
 /// registers are scarce.
 template <typename G>
 struct Rows {
   const View& view;
-  Elem* next;  // the next tile's
+  ElemOf<G>* next;  // the next tile's
 
   __device__ Rows(const View& view, const Strip& strip) : view(view) {
-    next = static_cast<Elem*>(view.data) + strip.b * view.batch_stride + strip.h * view.head_stride;
+    next = static_cast<ElemOf<G>*>(view.data) + strip.b * view.batch_stride +
+           strip.h * view.head_stride;
   }
   __device__ __forceinline__ void skip(int tiles) {
     next += int64_t(tiles) * kBlockDim * view.row_stride;
   }
   /// The lane's first piece of the next tile.
-  __device__ __forceinline__ Elem* piece() const {
+  __device__ __forceinline__ ElemOf<G>* piece() const {
     return next + (Pieces<G>::row() * static_cast<int>(view.row_stride) + Pieces<G>::channel());
   }
   /// Dead tokens and those beyond the sequence become zeros, whatever memory holds there.
-  __device__ __forceinline__ void copy_tile(Elem* to, uint32_t live, int direction) {
+  __device__ __forceinline__ void copy_tile(ElemOf<G>* to, uint32_t live, int direction) {
     using P = Pieces<G>;
-    const Elem* from = piece();
+    const ElemOf<G>* from = piece();
 #pragma unroll
     for (int i = 0; i < P::kRounds; ++i) {
       // Without bytes to read, the source's address does not matter.
-      copy_async(to + P::shared_offset() + i * P::kRowsAtOnce * G::kStride,
-                 from + i * P::kRowsAtOnce * view.row_stride,
+      copy_async(to + P::shared_offset(i), from + i * P::kRowsAtOnce * view.row_stride,
                  live >> (P::row() + i * P::kRowsAtOnce) & 1);
     }
     skip(direction);
@@ -93,14 +96,14 @@ struct Tiles {
                : nullptr;
   }
 
-  __device__ __forceinline__ Elem* band_row(int which, int token) const {
-    return shared_at<Elem>(memory + layout.band[which]) + (token & (kRing - 1)) * G::kStride;
+  __device__ __forceinline__ ElemOf<G>* band_row(int which, int token) const {
+    return shared_at<ElemOf<G>>(memory + layout.band[which]) + (token & (kRing - 1)) * G::kStride;
   }
-  __device__ __forceinline__ Elem* band_tile(int which, int tile) const {
+  __device__ __forceinline__ ElemOf<G>* band_tile(int which, int tile) const {
     return band_row(which, tile * kBlockDim);
   }
-  __device__ __forceinline__ Elem* own_tile(int which, int tile) const {
-    return shared_at<Elem>(memory + layout.own[which]) + (tile & 1) * G::kTile;
+  __device__ __forceinline__ ElemOf<G>* own_tile(int which, int tile) const {
+    return shared_at<ElemOf<G>>(memory + layout.own[which]) + (tile & 1) * G::kTile;
   }
   __device__ __forceinline__ float* number(int which, int token) const {
     return shared_at<float>(memory + layout.numbers) + which * kRing + (token & (kRing - 1));
