@@ -156,9 +156,12 @@ bool has_aligned_rows(const SweepArgs& args) {
   return fits;
 }
 // In both, the largest score is sought before scores are scaled.
-bool fits_strips(const SweepArgs& args) {
+bool fits_strips(const SweepArgs& args, int shared_bytes) {
   if (args.element == Element::kFloat16) return false;
   if (args.head_dim != 16 && args.head_dim != 32) return false;
+  if (args.element == Element::kFloat32 &&
+      strips::PassShape<Tf32x3, 32>::kSharedBytes > shared_bytes)
+    return false;
   if (!args.has_near) return true;
   const int eights = strips::band_eights(args.left, args.right);
   return eights > 2 && eights <= 2 * strips::kMostGroups && args.near_scale > 0 &&
@@ -179,7 +182,7 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
 
 Walks fitting_walks(const SweepArgs& args, int shared_bytes) {
   const bool fits = has_paper_maps(args) && has_aligned_rows(args);
-  if (fits && fits_strips(args)) return Walks::kStrips;
+  if (fits && fits_strips(args, shared_bytes)) return Walks::kStrips;
   if (fits && fits_chunks(args, shared_bytes)) return Walks::kChunks;
   return Walks::kRoles;
 }

@@ -16,6 +16,7 @@ struct FarStep {
   Weights<G> weights;
   int tile = 0;
   uint32_t live = 0;  // bits of the tile's tokens
+  int map = 0;        // of a team's warp
 
   __device__ bool row_sums() const { return args.normaliser == Normaliser::kRowSum; }
   /// far_scale / norm of rows g and g + 8; 0 for dead ones. `norms`: [16].
@@ -31,6 +32,34 @@ struct FarStep {
       factor[r] = live >> row_of(2 * r) & 1 ? __fdividef(args.far_scale, norm[r]) : 0.f;
   }
 };
+
+/// body(map) for the maps that this warp sees to.
+template <typename G, typename Body>
+__device__ __forceinline__ void each_map(const FarStep<G>& step, const Body& body) {
+  if constexpr (G::kTeam) {
+    body(step.map);
+  } else {
+    body(MapIndex<0>());
+    if constexpr (G::kMaps > 1) body(MapIndex<1>());
+    if constexpr (G::kMaps > 2) body(MapIndex<2>());
+  }
+}
+/// The same for maps of which the warp keeps no state: in fp32, one piece of code for all. It is
+/// half of a loop that is longer than what multiprocessors hold of instructions.
+template <typename G, typename Body>
+__device__ __forceinline__ void each_map_alone(const FarStep<G>& step, const Body& body) {
+  if constexpr (G::kWide) {
+#pragma unroll 1
+    for (int map = 0; map < G::kMaps; ++map) body(map);
+  } else {
+    each_map(step, body);
+  }
+}
+/// Among these, which one it is.
+template <typename G>
+__device__ __forceinline__ constexpr int own_index(int map) {
+  return G::kTeam ? 0 : map;
+}
 
 template <typename G>
 using ForwardStates = FarStates<G, /*kKeysAreRows=*/false>;
@@ -48,14 +77,14 @@ __device__ __forceinline__ void add_keys(const FarStep<G>& step, const ElemOf<G>
   const Inputs<G> k(k_tile);
   Fragments<G> values;
   load_turned<G>(values, v_tile);
-  each_map<G>([&](auto map) {
-    constexpr int kMap = decltype(map)::value;
+  each_map(step, [&](auto map) {
+    const int l = index_of(map);
     Fragments<G> f, turned_f;
-    k.template features<kMap>(f);
+    k.features(map, f);
     keep_live(f, step.live);
     turn(turned_f, f);
-    states[kMap].add(turned_f, values);
-    add_rows<G>(states[kMap].key_sums, turned_f);
+    states[own_index<G>(l)].add(turned_f, values);
+    add_rows<G>(states[own_index<G>(l)].key_sums, turned_f);
   });
 }
 
@@ -85,19 +114,19 @@ __device__ __forceinline__ void far_forward(const FarStep<G>& step, const ElemOf
   const Inputs<G, Side::kRight> k(k_tile);
   Fragments<G> values;
   load_turned<G>(values, v_tile);
-  each_map<G>([&](auto map) {
-    constexpr int kMap = decltype(map)::value;
-    auto& state = states[kMap];
+  each_map(step, [&](auto map) {
+    const int l = index_of(map);
+    auto& state = states[own_index<G>(l)];
     Fragments<G> f, x;
-    q.template features<kMap>(f);
-    k.template features<kMap>(x);
+    q.features(map, f);
+    k.features(map, x);
     keep_live(x, step.live);
     Block a;
     multiply(a, f, x);
     typename G::Fragment inner = operand<G>(a);
     cut_at_diagonal</*kBefore=*/false>(inner);
     float factor[2], z[G::kBlocks][4];
-    key_sums.load(kMap, z);
+    key_sums.load(l, z);
     RowSums<G> row_sums;
     if (step.row_sums()) {
 #pragma unroll
@@ -112,13 +141,13 @@ __device__ __forceinline__ void far_forward(const FarStep<G>& step, const ElemOf
       for (int s = 0; s < G::kBlocks; ++s) add_product(sum[b], f[s], operand<G>(state.sums[b][s]));
       add_product(sum[b], inner, values[b]);
     }
-    finish_norms(step, kMap, row_sums, normalisers, factor);
-    add_field<G>(out, sum, factor, step.weights, kMap);
+    finish_norms(step, l, row_sums, normalisers, factor);
+    add_field<G>(out, sum, factor, step.weights, l);
     Fragments<G> turned_x;
     turn(turned_x, x);
     state.add(turned_x, values);
     add_rows<G>(z, turned_x);
-    key_sums.store(kMap, z);
+    key_sums.store(l, z);
   });
 }
 /// The same, two-sided.
@@ -127,15 +156,15 @@ __device__ __forceinline__ void far_forward(const FarStep<G>& step, const ElemOf
                                             const FixedSums<G>& fixed, float* normalisers,
                                             Blocks<G>& out) {
   const Inputs<G> q(q_tile);
-  each_map<G>([&](auto map) {
-    constexpr int kMap = decltype(map)::value;
+  each_map_alone(step, [&](auto map) {
+    const int l = index_of(map);
     Fragments<G> f;
-    q.template features<kMap>(f);
+    q.features(map, f);
     float factor[2];
     RowSums<G> row_sums;
     if (step.row_sums()) {
       float key_sums[G::kBlocks][4];
-      fixed.key_sums.load(kMap, key_sums);
+      fixed.key_sums.load(l, key_sums);
 #pragma unroll
       for (int s = 0; s < G::kBlocks; ++s) row_sums.add(f[s], key_sums[s]);
     }
@@ -144,10 +173,10 @@ __device__ __forceinline__ void far_forward(const FarStep<G>& step, const ElemOf
 #pragma unroll
     for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
       const int b = i / G::kBlocks, s = i % G::kBlocks;
-      add_product(sum[b], f[s], fixed.block(kMap, b, s));
+      add_product(sum[b], f[s], fixed.block(l, b, s));
     }
-    finish_norms(step, kMap, row_sums, normalisers, factor);
-    add_field<G>(out, sum, factor, step.weights, kMap);
+    finish_norms(step, l, row_sums, normalisers, factor);
+    add_field<G>(out, sum, factor, step.weights, l);
   });
 }
 

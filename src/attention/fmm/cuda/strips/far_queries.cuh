@@ -9,12 +9,12 @@ namespace fmmformer::cuda::strips {
 /// The queries' side of one map from u = sum_j <dO_i w, v_j> f(k_j) and z(s, i) = sum_j f(k_j),
 /// element i of block s, over the keys that a query sees: dq += gradient; dot becomes the row dots.
 /// Returns <dO, far field> of rows g and g + 8.
-template <typename G, int kMap, typename Sum>
-__device__ __forceinline__ float finish_query(const FarStep<G>& step, const Inputs<G>& q,
+template <typename G, typename Map, typename Sum>
+__device__ __forceinline__ float finish_query(const FarStep<G>& step, Map map, const Inputs<G>& q,
                                               const Fragments<G>& f, const float (&norm)[2],
                                               const float (&factor)[2], Blocks<G>& u, const Sum& z,
                                               float (&dot)[2], Blocks<G>& dq) {
-  const float grad_factor = step.weights.factor(kMap);
+  const float grad_factor = step.weights.factor(index_of(map));
   dot[0] = dot[1] = 0.f;
 #pragma unroll
   for (int s = 0; s < G::kBlocks; ++s) {
@@ -39,7 +39,7 @@ __device__ __forceinline__ float finish_query(const FarStep<G>& step, const Inpu
       element = u_factor * element - z_factor * z(i / 4, i % 4 / 2 * 4 + 2 * r + i % 2);
     }
   }
-  q.template add_input_gradient<kMap>(dq, u);
+  q.add_input_gradient(map, dq, u);
   return by_weight;
 }
 /// Norms of rows g and g + 8 from feature rows of queries and the sums of keys that each sees: of
@@ -84,7 +84,7 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
                                           const ElemOf<G>* q_tile, const ElemOf<G>* grad_tile,
                                           const ElemOf<G>* k_tile, const ElemOf<G>* v_tile,
                                           QueryStates<G>& states, const KeySums<G>& key_sums,
-                                          float* row_dots, float (&by_weight)[G::kFields],
+                                          float* row_dots, float (&by_weight)[G::kOwnFields],
                                           Blocks<G>& dq) {
   const bool uniform = step.weights.uniform;
   const Inputs<G> q(q_tile), k(k_tile);
@@ -101,18 +101,18 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
     }
     cut_at_diagonal</*kBefore=*/false>(inner);
   };
-  each_map<G>([&](auto map) {
-    constexpr int kMap = decltype(map)::value;
-    auto& state = states[kMap];
+  each_map(step, [&](auto map) {
+    const int l = index_of(map);
+    auto& state = states[own_index<G>(l)];
     Fragments<G> weighted, f, turned_x;
     load<G>(weighted, grad_tile);
-    step.weights.weigh(weighted, kMap);
-    if (kMap == 0 || !uniform) make_inner(weighted);
-    k.template features<kMap>(f);
+    step.weights.weigh(weighted, l);
+    if (G::kTeam || l == 0 || !uniform) make_inner(weighted);
+    k.features(map, f);
     keep_live(f, step.live);
     turn(turned_x, f);
     float sums_before[G::kBlocks][4];
-    key_sums.load(kMap, sums_before);
+    key_sums.load(l, sums_before);
     Blocks<G> u, z;
     clear(u);
     typename G::Fragment earlier = ones<G>();
@@ -128,21 +128,22 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
       for (int i = 0; i < 8; ++i) z[s][i / 4][i % 4] = sums_before[s][i / 4 * 2 + i % 2];
       add_selected(z[s], earlier, turned_x[s]);
     }
-    key_sums.store_last_row(kMap, z);
+    key_sums.store_last_row(l, z);
     Fragments<G> values;
     load_turned<G>(values, v_tile);
     state.add(turned_x, values);
     float norm[2], factor[2], dot[2];
-    q.template features<kMap>(f);
+    q.features(map, f);
     if constexpr (G::kCareful) {
       row_norms<G>(step, f, z, norm);
       step.factors(norm, factor);
     } else {
-      step.factors(tiles.number(kFirstNormOfQueries + kMap, step.tile * kBlockDim), norm, factor);
+      step.factors(tiles.number(kFirstNormOfQueries + l, step.tile * kBlockDim), norm, factor);
     }
-    by_weight[kMap] += finish_query<G, kMap>(
-        step, q, f, norm, factor, u, [&](int s, int i) { return z[s][i / 4][i % 4]; }, dot, dq);
-    store_dots(step, dot, row_dots + int64_t(kMap) * step.args.length);
+    by_weight[own_index<G>(l)] += finish_query<G>(
+        step, map, q, f, norm, factor, u, [&](int s, int i) { return z[s][i / 4][i % 4]; }, dot,
+        dq);
+    store_dots(step, dot, row_dots + int64_t(l) * step.args.length);
   });
 }
 
@@ -159,40 +160,40 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
                                           const ElemOf<G>* q_tile, const ElemOf<G>* grad_tile,
                                           const FixedSums<G>& fixed, QueryStates<G>& states,
                                           const KeySums<G>& key_sums, float* row_dots,
-                                          float (&by_weight)[G::kFields], Blocks<G>& dq) {
+                                          float (&by_weight)[G::kOwnFields], Blocks<G>& dq) {
   const Inputs<G> q(q_tile);
-  each_map<G>([&](auto map) {
-    constexpr int kMap = decltype(map)::value;
+  each_map(step, [&](auto map) {
+    const int l = index_of(map);
     Fragments<G> weighted, f, turned_f;
     load<G>(weighted, grad_tile);
-    step.weights.weigh(weighted, kMap);
+    step.weights.weigh(weighted, l);
     Blocks<G> u;
     clear(u);
 #pragma unroll
     for (int s = 0; s < G::kBlocks; ++s) {
 #pragma unroll
       for (int b = 0; b < G::kBlocks; ++b)
-        add_product(u[s], weighted[b], fixed.turned_block(kMap, b, s));
+        add_product(u[s], weighted[b], fixed.turned_block(l, b, s));
     }
     float norm[2], factor[2], dot[2], dots[4];
-    step.factors(tiles.number(kFirstNormOfQueries + kMap, step.tile * kBlockDim), norm, factor);
-    q.template features<kMap>(f);
+    step.factors(tiles.number(kFirstNormOfQueries + l, step.tile * kBlockDim), norm, factor);
+    q.features(map, f);
     float z[G::kBlocks][4];
-    fixed.key_sums.load(kMap, z);
-    by_weight[kMap] += finish_query<G, kMap>(
-        step, q, f, norm, factor, u, [&](int s, int i) { return z[s][i / 4 * 2 + i % 2]; }, dot,
-        dq);
-    store_dots(step, dot, row_dots + int64_t(kMap) * step.args.length);
+    fixed.key_sums.load(l, z);
+    by_weight[own_index<G>(l)] += finish_query<G>(
+        step, map, q, f, norm, factor, u, [&](int s, int i) { return z[s][i / 4 * 2 + i % 2]; },
+        dot, dq);
+    store_dots(step, dot, row_dots + int64_t(l) * step.args.length);
     scale(f, factor);
     turn(turned_f, f);
     by_column(dot, dots);
     Fragments<G> turned_grad;
     load_turned<G>(turned_grad, grad_tile);
-    states[kMap].add(turned_f, turned_grad);
+    states[own_index<G>(l)].add(turned_f, turned_grad);
     float y[G::kBlocks][4];
-    key_sums.load(kMap, y);
+    key_sums.load(l, y);
     add_rows<G>(y, turned_f, dots);
-    key_sums.store(kMap, y);
+    key_sums.store(l, y);
   });
 }
 

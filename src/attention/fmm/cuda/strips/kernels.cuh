@@ -19,7 +19,8 @@ struct Work {
   FarStep<G> far;
 
   __device__ Work(const SweepArgs& args, const Layout& layout)
-      : args(args), layout(layout), strip(args), far{args, Weights<G>(layout, args)} {
+      : args(args), layout(layout), strip(args, G::kTeam), far{args, Weights<G>(layout, args)} {
+    far.map = strip.warp;
     far.weights.load(args, strip);
     __syncthreads();
   }
@@ -56,15 +57,16 @@ struct Work {
     return {shared_at<float>(layout.warps + strip.index * layout.warp_bytes + layout.key_sums)};
   }
   template <bool kKeysAreRows>
-  __device__ void park(const Sums<G, kKeysAreRows> (&states)[G::kMaps]) const {
+  __device__ void park(const FarStates<G, kKeysAreRows>& states) const {
 #pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) key_sums().store(l, states[l].key_sums);
+    for (int l = 0; l < G::kOwnMaps; ++l)
+      key_sums().store(own_map<G>(strip, l), states[l].key_sums);
   }
   template <bool kKeysAreRows>
-  __device__ void fetch(Sums<G, kKeysAreRows> (&states)[G::kMaps]) const {
+  __device__ void fetch(FarStates<G, kKeysAreRows>& states) const {
     __syncwarp();
 #pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) key_sums().load(l, states[l].key_sums);
+    for (int l = 0; l < G::kOwnMaps; ++l) key_sums().load(own_map<G>(strip, l), states[l].key_sums);
   }
   __device__ const float* log_sum_exp() const {
     return args.has_near ? args.log_sum_exp + strip.row_index(args, 1, 0) : nullptr;
@@ -134,7 +136,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
                          : sums_all ? Others::kAll
                                     : Others::kNone,
                          layout, args, strip);
-  if (!kCausal && args.made.sums && strip.last(args)) store<G, false>(states, strip.pair, args);
+  if (!kCausal && args.made.sums && strip.last(args)) store<G, false>(states, args, strip);
   const FixedSums<G> fixed(layout);
   const KeySums<G> key_sums = work.key_sums();
   if constexpr (kCausal) work.park(states);
@@ -172,7 +174,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   });
   if (kCausal && args.made.sums && strip.last(args)) {
     work.fetch(states);
-    store<G, false>(states, strip.pair, args);
+    store<G, false>(states, args, strip);
   }
 }
 
@@ -206,9 +208,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   Rows<G> to(args.dq, strip);
   to.skip(strip.begin);
   float* row_dots = work.row_dots(0);
-  float by_weight[G::kFields];
-#pragma unroll
-  for (int field = 0; field < G::kFields; ++field) by_weight[field] = 0.f;
+  float by_weight[G::kFields] = {};
   walk(tiles, strip.begin, strip.end, [&](int tile) {
     const uint32_t live = tiles.live();
     work.far.tile = tile, work.far.live = live;

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "attention/fmm/cuda/strips/kernels.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
+#include "attention/fmm/cuda/strips/teams.cuh"
 
 namespace fmmformer::cuda::strips {
 
@@ -37,6 +37,10 @@ Layout layout_of(Sweep sweep, const SweepArgs& args, int strips) {
   const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys;
   layout.weights = take(true, Weights<G>::kBytes);
   layout.fixed = take(!args.causal && !sums, FixedSums<G>::kBytes);
+  for (int which = 0; which < 2; ++which) {
+    layout.parts[which] = take(G::kTeam && (which == 0 || sweep == Sweep::kKeys),
+                               G::kFields * G::kTile * sizeof(float));
+  }
   layout.exchange = layout.warps = used;
   used = 0;  // from here on in a warp's memory
   const int tile = G::kTile * sizeof(ElemOf<G>);
@@ -52,7 +56,7 @@ Layout layout_of(Sweep sweep, const SweepArgs& args, int strips) {
   layout.weight_sums = take(sweep == Sweep::kKeys && args.weight_sums && !args.uniform_weights,
                             G::kFields * G::kBlocks * kWarpSize * sizeof(float4));
   layout.warp_bytes = used;
-  const int exchange = (strips + 1) * G::kState * kWarpSize * sizeof(float);
+  const int exchange = strips * G::kState * kWarpSize * sizeof(float) + Gathered<G>::kBytes;
   const bool exchanges = strips > 1 || !args.causal || sums || args.segments > 1;
   layout.bytes = layout.warps + std::max(strips * layout.warp_bytes, exchanges ? exchange : 0);
   return layout;
@@ -62,14 +66,15 @@ template <typename G, typename Kernel>
 cudaError_t launch(Sweep sweep, Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   const int64_t blocks = args.batch * args.heads * args.segments;
   if (blocks == 0) return cudaSuccess;
-  const int strips = strips_of<G>(sweep, args);
+  const int strips = G::kTeam ? 1 : strips_of<G>(sweep, args);
+  const int warps = G::kTeam ? G::kMaps + args.has_near : strips;
   const Layout layout = layout_of<G>(sweep, args, strips);
   // Every time: the attribute belongs to the device, and there may be several. It costs less than a
   // microsecond.
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.bytes);
   if (error != cudaSuccess) return error;
-  kernel<<<static_cast<unsigned>(blocks), strips * kWarpSize, layout.bytes, stream>>>(args, layout);
+  kernel<<<static_cast<unsigned>(blocks), warps * kWarpSize, layout.bytes, stream>>>(args, layout);
   return cudaGetLastError();
 }
 
@@ -106,24 +111,36 @@ template <typename Math, int kDim>
 cudaError_t Launcher<Math, kDim>::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_shape<Math, kDim>(args, [&](auto shape) {
     using G = decltype(shape);
-    return args.causal ? launch<G>(Sweep::kForward, forward_kernel<G, true>, args, stream)
-                       : launch<G>(Sweep::kForward, forward_kernel<G, false>, args, stream);
+    if (!args.causal) return launch<G>(Sweep::kForward, forward_kernel<G, false>, args, stream);
+    if constexpr (walks_in_teams<Math>(kDim)) {
+      return launch<TeamOf<G>>(Sweep::kForward, team_forward_kernel<TeamOf<G>>, args, stream);
+    } else {
+      return launch<G>(Sweep::kForward, forward_kernel<G, true>, args, stream);
+    }
   });
 }
 template <typename Math, int kDim>
 cudaError_t Launcher<Math, kDim>::query_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_shape<Math, kDim>(args, [&](auto shape) {
     using G = decltype(shape);
-    return args.causal ? launch<G>(Sweep::kQueries, query_kernel<G, true>, args, stream)
-                       : launch<G>(Sweep::kQueries, query_kernel<G, false>, args, stream);
+    if (!args.causal) return launch<G>(Sweep::kQueries, query_kernel<G, false>, args, stream);
+    if constexpr (walks_in_teams<Math>(kDim)) {
+      return launch<TeamOf<G>>(Sweep::kQueries, team_query_kernel<TeamOf<G>>, args, stream);
+    } else {
+      return launch<G>(Sweep::kQueries, query_kernel<G, true>, args, stream);
+    }
   });
 }
 template <typename Math, int kDim>
 cudaError_t Launcher<Math, kDim>::key_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_shape<Math, kDim>(args, [&](auto shape) {
     using G = decltype(shape);
-    return args.causal ? launch<G>(Sweep::kKeys, key_kernel<G, true>, args, stream)
-                       : launch<G>(Sweep::kKeys, key_kernel<G, false>, args, stream);
+    if (!args.causal) return launch<G>(Sweep::kKeys, key_kernel<G, false>, args, stream);
+    if constexpr (walks_in_teams<Math>(kDim)) {
+      return launch<TeamOf<G>>(Sweep::kKeys, team_key_kernel<TeamOf<G>>, args, stream);
+    } else {
+      return launch<G>(Sweep::kKeys, key_kernel<G, true>, args, stream);
+    }
   });
 }
 

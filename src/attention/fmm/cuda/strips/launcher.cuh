@@ -14,6 +14,13 @@ constexpr int kMostGroups = 3;  // of sixteen columns that a band may touch
 /// The columns that sixteen rows see, in eights.
 constexpr int band_eights(int left, int right) { return (left + 7) / 8 + 2 + (right + 7) / 8; }
 
+/// Whether causal calls are walked by teams: see teams.cuh.
+template <typename Math>
+constexpr bool walks_in_teams(int dim) {
+  return sizeof(typename Math::Elem) == 4 && dim == 32;
+}
+constexpr int kTeamsAtOnce = 4;  // blocks of a multiprocessor; 512 pairs are then one wave
+
 enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
 /// Blocks that registers leave room for on a multiprocessor: as many as run without spilling, or
 /// nearly, since a warp's stack finds little room beside so much shared memory. A causal state is
@@ -40,6 +47,11 @@ struct Launcher {
 template <typename Math, int kDim>
 struct PassShape {
   static constexpr int kValueDim = kDim, kChunk = 64;
+  // What a block has at most: twelve tiles, numbers and sums a warp, and two-sided states.
+  static constexpr int kElem = sizeof(typename Math::Elem), kRow = kElem * kDim + (4 - kElem) * 8;
+  static constexpr int kSharedBytes =
+      kMostStrips * (12 * 16 * kRow + 2048 + (kMapsAtOnce + 8 * (kMapsAtOnce + 1)) * kDim * 4) +
+      kMapsAtOnce * kDim * (kRow + 4) + (kMapsAtOnce + 1) * kDim * 6;
   static constexpr int maps(int) { return kMapsAtOnce; }
   /// Blocks that fill a GPU at once.
   static constexpr int blocks(int, int maps, bool) {

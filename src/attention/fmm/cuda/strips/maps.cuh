@@ -8,6 +8,14 @@
 
 namespace fmmformer::cuda::strips {
 
+/// A map's number. Strips know it at compile time; a warp of a team has one that it learns at run
+/// time.
+template <int kMap>
+__device__ __forceinline__ constexpr int index_of(MapIndex<kMap>) {
+  return kMap;
+}
+__device__ __forceinline__ constexpr int index_of(int map) { return map; }
+
 /// Sixteen rows of q or k, and what the maps make of them as operands. Of the rows only e is kept
 /// in registers, which are scarce; x is loaded from its tile whenever it is needed.
 template <typename G, Side kSide = Side::kAny, bool kWide = G::kWide>
@@ -30,7 +38,7 @@ struct Inputs<G, kSide, false> {
   }
 
   template <int kMap>
-  __device__ __forceinline__ void features(Fragments<G>& f) const {
+  __device__ __forceinline__ void features(MapIndex<kMap>, Fragments<G>& f) const {
     load<G, kSide>(f, tile);
     if constexpr (!G::kUnit) {
       each([&](int s, int j) { f[s].r[j] = feature_pair<kMap>(f[s].r[j], decay[s].r[j]); });
@@ -52,7 +60,7 @@ struct Inputs<G, kSide, false> {
 
   /// sum += gradient with respect to f, times f's slope.
   template <int kMap>
-  __device__ __forceinline__ void add_input_gradient(Blocks<G>& sum,
+  __device__ __forceinline__ void add_input_gradient(MapIndex<kMap>, Blocks<G>& sum,
                                                      const Blocks<G>& gradient) const {
     Fragments<G> x;
     load<G, kSide>(x, tile);
@@ -129,13 +137,10 @@ struct Inputs<G, kSide, true> {
         [&](int s, int n, int i) { decay[s].x[n][i] = Bf16::exp2(-kLog2E * fabsf(x[s].x[n][i])); });
   }
 
-  template <int kMap>
-  __device__ __forceinline__ void features(Fragments<G>& f) const {
+  template <typename Map>
+  __device__ __forceinline__ void features(Map map, Fragments<G>& f) const {
     load<G>(f, tile);
-    each([&](int s, int n, int i) {
-      float& x = f[s].x[n][i];
-      x = phi<kMap>(x, decay[s].x[n][i]);
-    });
+    make(map, f);
     if constexpr (G::kUnit) {
       float sum[2] = {0.f, 0.f};
       each([&](int s, int n, int i) { sum[i / 2] += f[s].x[n][i]; });
@@ -145,27 +150,35 @@ struct Inputs<G, kSide, true> {
   }
 
   /// sum += gradient with respect to f, times f's slope.
-  template <int kMap>
-  __device__ __forceinline__ void add_input_gradient(Blocks<G>& sum,
+  template <typename Map>
+  __device__ __forceinline__ void add_input_gradient(Map map, Blocks<G>& sum,
                                                      const Blocks<G>& gradient) const {
-    Fragments<G> x;
-    load<G>(x, tile);
-    float inverse[2] = {0.f, 0.f}, along[2] = {0.f, 0.f};
+    Fragments<G> f;
+    load<G>(f, tile);
+    make(map, f);
+    // With f = phi / (sum of phi): dphi = (df - <df, f>) / (sum of phi).
+    float inverse[2] = {1.f, 1.f}, along[2] = {0.f, 0.f};
     if constexpr (G::kUnit) {
+      inverse[0] = inverse[1] = 0.f;
       each([&](int s, int n, int i) {
-        const float f = phi<kMap>(x[s].x[n][i], decay[s].x[n][i]);
-        inverse[i / 2] += f, along[i / 2] += gradient[s][n][i] * f;
+        inverse[i / 2] += f[s].x[n][i], along[i / 2] += gradient[s][n][i] * f[s].x[n][i];
       });
       invert_sums(inverse);
 #pragma unroll
       for (int r = 0; r < 2; ++r) along[r] = quad_sum(along[r]) * inverse[r];
     }
-    each([&](int s, int n, int i) {
-      const float f = phi<kMap>(x[s].x[n][i], decay[s].x[n][i]);
-      float slope = kMap == 2 ? f * (2.f - f) : kMap == 1 ? -fminf(f, 1.f) : fminf(f, 1.f);
-      if (G::kUnit) slope *= inverse[i / 2];
-      sum[s][n][i] += (gradient[s][n][i] - along[i / 2]) * slope;
-    });
+    const auto add = [&](const auto& slope) {
+      each([&](int s, int n, int i) {
+        sum[s][n][i] += (gradient[s][n][i] - along[i / 2]) * (slope(f[s].x[n][i]) * inverse[i / 2]);
+      });
+    };
+    const int l = index_of(map);
+    if (l == 2) {
+      add([](float f) { return f * (2.f - f); });
+    } else {
+      const float sign = l == 1 ? -1.f : 1.f;
+      add([&](float f) { return sign * fminf(f, 1.f); });
+    }
   }
 
  private:
@@ -174,13 +187,28 @@ struct Inputs<G, kSide, true> {
 #pragma unroll
     for (int i = 0; i < G::kBlocks * 8; ++i) body(i / 8, i / 4 % 2, i % 4);
   }
-  /// With f = tanh(x) + 1 = 2 / (1 + exp(-2x)), which keeps its digits where it is small, the slope
-  /// is f (2 - f).
-  template <int kMap>
-  static __device__ __forceinline__ float phi(float x, float decay) {
-    if constexpr (kMap == 0) return fmaxf(1.f + x, decay);
-    if constexpr (kMap == 1) return fmaxf(1.f - x, decay);
-    return __fdividef(2.f, 1.f + Bf16::exp2(-2.f * kLog2E * x));
+  /// Features of inputs. With f = tanh(x) + 1 = 2 / (1 + exp(-2x)), which keeps its digits where it
+  /// is small, the slope is f (2 - f).
+  template <typename Map>
+  __device__ __forceinline__ void make(Map map, Fragments<G>& f) const {
+    const int l = index_of(map);
+    if (l == 2) {
+      each([&](int s, int n, int i) {
+        float& x = f[s].x[n][i];
+        x = 2.f * reciprocal(1.f + Bf16::exp2(-2.f * kLog2E * x));
+      });
+    } else {
+      const float sign = l == 1 ? -1.f : 1.f;
+      each([&](int s, int n, int i) {
+        float& x = f[s].x[n][i];
+        x = fmaxf(fmaf(sign, x, 1.f), decay[s].x[n][i]);
+      });
+    }
+  }
+  static __device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
   }
   /// Parts of both rows' sums, a lane each, become 1 / sum; 0 for a sum of 0.
   static __device__ __forceinline__ void invert_sums(float (&sum)[2]) {

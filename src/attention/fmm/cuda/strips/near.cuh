@@ -48,6 +48,17 @@ __device__ __forceinline__ void each_group(const Band& band, const Body& body) {
   if (band.groups > 2) body(2, band.offset + 2 * kBlockDim);
 }
 
+/// The same where nothing of a group is kept for the next one: in fp32, one piece of code for all.
+template <typename G, typename Body>
+__device__ __forceinline__ void each_group_alone(const Band& band, const Body& body) {
+  if constexpr (G::kWide) {
+#pragma unroll 1
+    for (int group = 0; group < band.groups; ++group) body(group, band.offset + group * kBlockDim);
+  } else {
+    each_group(band, body);
+  }
+}
+
 /// c = rows columns^T, of sixteen tokens from `first` on in a ring.
 template <typename G, typename T>
 __device__ __forceinline__ void multiply_columns(Block& c, const Fragments<G>& rows, const T& tiles,
@@ -198,7 +209,7 @@ __device__ __forceinline__ void near_key(Blocks<G>& dk, Blocks<G>& value_sum,
   const uint32_t live_keys = tiles.live();
   const uint32_t rows =
       (live_keys >> row_of(0) & 1 ? 0x33u : 0u) | (live_keys >> row_of(2) & 1 ? 0xccu : 0u);
-  each_group(band, [&](int group, int from) {
+  each_group_alone<G>(band, [&](int group, int from) {
     Block p, dp;
     multiply_columns<G>(p, k, tiles, 0, tile * kBlockDim + from);
     multiply_columns<G>(dp, weighted, tiles, 1, tile * kBlockDim + from);

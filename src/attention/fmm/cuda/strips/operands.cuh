@@ -25,6 +25,12 @@ __device__ __forceinline__ int offset_of(int row, int column) {
   return row * G::kStride + (column ^ eights * 8);
 }
 
+/// With what differs by lane in bytes, it is a register of a load's address as it stands.
+template <typename T>
+__device__ __forceinline__ T number_at(const float* same, int bytes) {
+  return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(same) + bytes);
+}
+
 /// Sixteen rows and the columns of a block; row_at(row): where that row begins, of which eight
 /// after a multiple of eight lie kStride apart.
 template <typename G, Side kSide = Side::kAny, typename RowAt>
@@ -41,12 +47,10 @@ __device__ __forceinline__ typename G::Fragment load_rows(const RowAt& row_at, i
     }
   } else {
     WideFragment f;
-    const float* eights[2] = {row_at(0), row_at(8)};
-    const int mine = offset_of<G>(lane / 4, lane % 4 * 2);
+    const int mine = offset_of<G>(lane / 4, lane % 4 * 2) * sizeof(float);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float2 pair =
-          *reinterpret_cast<const float2*>(eights[i % 2] + (mine ^ (first + i / 2 * 8)));
+      const float2 pair = number_at<float2>(row_at(i % 2 * 8), mine ^ (first + i / 2 * 8) * 4);
       f.x[i / 2][i % 2 * 2] = pair.x, f.x[i / 2][i % 2 * 2 + 1] = pair.y;
     }
     return f;
@@ -67,11 +71,10 @@ __device__ __forceinline__ typename G::Fragment load_columns(const RowAt& row_at
     }
   } else {
     WideFragment f;
-    const float* eights[2] = {row_at(0), row_at(8)};
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const int mine = offset_of<G>(lane % 4 * 2 + i % 2, lane / 4);
-      f.x[i / 4][i % 4] = eights[i / 4][mine ^ (first + i % 4 / 2 * 8)];
+      const int mine = offset_of<G>(lane % 4 * 2 + i % 2, lane / 4) * sizeof(float);
+      f.x[i / 4][i % 4] = number_at<float>(row_at(i / 4 * 8), mine ^ (first + i % 4 / 2 * 8) * 4);
     }
     return f;
   }

@@ -146,7 +146,7 @@ struct WeightSums {
       const int field = i / G::kDim, channel = i % G::kDim, c = channel % kBlockDim;
       if (field == G::kMaps && !args.has_near) continue;
       float sum = 0.f;
-      for (int warp = 0; warp < int(blockDim.x / kWarpSize); ++warp) {
+      for (int warp = 0; warp < (G::kTeam ? 1 : int(blockDim.x / kWarpSize)); ++warp) {
         const float* of_warp =
             shared_at<float>(layout.warps + warp * layout.warp_bytes + layout.weight_sums);
         const int at = (field * G::kBlocks + channel / kBlockDim) * kWarpSize;
@@ -164,16 +164,17 @@ struct WeightSums {
 /// field, into the first channel's place in args.weight_sums; the others become zeros. A barrier
 /// inside.
 template <typename G>
-__device__ void store_uniform_weight_sums(const float (&by_field)[G::kFields], const Layout& layout,
-                                          const SweepArgs& args, const Strip& strip) {
-  float* all = shared_at<float>(layout.exchange);  // [strips][fields]
+__device__ void store_uniform_weight_sums(const float (&by_field)[G::kOwnFields],
+                                          const Layout& layout, const SweepArgs& args,
+                                          const Strip& strip) {
+  float* all = shared_at<float>(layout.exchange);  // [warps][fields of one]
   __syncthreads();
 #pragma unroll
-  for (int field = 0; field < G::kFields; ++field) {
+  for (int field = 0; field < G::kOwnFields; ++field) {
     float sum = by_field[field];
 #pragma unroll
     for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
-    if (lane_id() == 0) all[strip.index * G::kFields + field] = sum;
+    if (lane_id() == 0) all[strip.warp * G::kOwnFields + field] = sum;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < G::kFields * G::kDim; i += blockDim.x) {

@@ -112,12 +112,12 @@ struct KeySums {
 };
 
 template <typename G, bool kKeysAreRows>
-using FarStates = Sums<G, kKeysAreRows>[G::kMaps];
+using FarStates = Sums<G, kKeysAreRows>[G::kOwnMaps];
 
 template <typename G, bool kKeysAreRows>
 __device__ __forceinline__ void clear_states(FarStates<G, kKeysAreRows>& states) {
 #pragma unroll
-  for (int l = 0; l < G::kMaps; ++l) states[l].clear();
+  for (int l = 0; l < G::kOwnMaps; ++l) states[l].clear();
 }
 
 /// The states as two-sided sweeps read them: they do not change any more, and lie in shared memory,
@@ -218,7 +218,7 @@ struct Exchange {
 template <typename G>
 struct Gathered {
   static constexpr int kStride = G::kDim + 4;  // eight columns or rows then lie in different banks
-  static constexpr int kRows = G::kMaps * G::kDim;
+  static constexpr int kRows = G::kMaps * G::kDim, kBytes = kRows * (kStride + 1) * sizeof(float);
   float* sums;
 
   __device__ __forceinline__ float* key_sums() const { return sums + kRows * kStride; }
@@ -237,14 +237,14 @@ struct Gathered {
     }
   }
   template <bool kKeysAreRows>
-  __device__ __forceinline__ void add_to(FarStates<G, kKeysAreRows>& states) const {
+  __device__ __forceinline__ void add_to(FarStates<G, kKeysAreRows>& states, int first_map) const {
 #pragma unroll
     for (int i = 0; i < G::kState; ++i) {
       constexpr int kOfMap = G::kSums + G::kKeySums;
-      const int map = i / kOfMap, in_map = i % kOfMap;
+      const int map = first_map + i / kOfMap, in_map = i % kOfMap;
       const float* from =
           in_map < G::kSums ? sums + map * G::kDim * kStride : key_sums() + map * G::kDim;
-      states[map].at(in_map) += from[Sums<G, kKeysAreRows>::place(in_map, kStride)];
+      states[i / kOfMap].at(in_map) += from[Sums<G, kKeysAreRows>::place(in_map, kStride)];
     }
   }
 
@@ -281,7 +281,8 @@ __device__ void begin_states(FarStates<G, kKeysAreRows>& states, Others others,
   if (start.count > 0) gathered.gather(args.start, start.first, start.count);
   __syncthreads();
   clear_states<G, kKeysAreRows>(states);
-  if (start.count > 0) gathered.template add_to<kKeysAreRows>(states);
+  if (start.count > 0 && own_map<G>(strip, 0) < G::kMaps)
+    gathered.template add_to<kKeysAreRows>(states, own_map<G>(strip, 0));
   if (shares) {
     const int first = others == Others::kAfter ? strip.index + 1 : 0;
     const int last = others == Others::kBefore ? strip.index : strip.count;
@@ -302,16 +303,17 @@ __device__ void store_sum(FarStates<G, kKeysAreRows>& states, int64_t entry, con
 }
 /// One warp's states become an entry of args.made.
 template <typename G, bool kKeysAreRows>
-__device__ void store(FarStates<G, kKeysAreRows>& states, int64_t entry, const SweepArgs& args) {
+__device__ void store(FarStates<G, kKeysAreRows>& states, const SweepArgs& args,
+                      const Strip& strip) {
   constexpr int kOfMap = G::kSums + G::kKeySums;
 #pragma unroll
   for (int i = 0; i < G::kState; ++i) {
-    const int map = args.first_map + i / kOfMap, in_map = i % kOfMap;
+    const int map = args.first_map + own_map<G>(strip, i / kOfMap), in_map = i % kOfMap;
     const bool of_keys = in_map >= G::kSums;
     const int64_t row_length = of_keys ? 1 : args.made.row_length;
     float* to = of_keys ? args.made.key_sums : args.made.sums;
-    to[(entry * args.made.maps + map) * G::kDim * row_length +
-       Sums<G, kKeysAreRows>::place(in_map, row_length)] = states[map - args.first_map].at(in_map);
+    to[(int64_t(strip.pair) * args.made.maps + map) * G::kDim * row_length +
+       Sums<G, kKeysAreRows>::place(in_map, row_length)] = states[i / kOfMap].at(in_map);
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A warp's own tiles of sixteen tokens in shared memory, and how the next ones get there.
+// A warp's own tiles of sixteen tokens in shared memory, or a team's, and how the next ones get
+// there.
 #pragma once
 
 #include "attention/fmm/cuda/strips/operands.cuh"
@@ -40,12 +41,20 @@ struct Rows {
   /// Dead tokens and those beyond the sequence become zeros, whatever memory holds there.
   __device__ __forceinline__ void copy_tile(ElemOf<G>* to, uint32_t live, int direction) {
     using P = Pieces<G>;
-    const ElemOf<G>* from = piece();
+    if constexpr (G::kTeam) {
+      for (int i = threadIdx.x; i < kBlockDim * P::kAcross; i += blockDim.x) {
+        const int row = i / P::kAcross, channel = i % P::kAcross * P::kPiece;
+        copy_async(to + offset_of<G>(row, channel),
+                   next + (row * static_cast<int>(view.row_stride) + channel), live >> row & 1);
+      }
+    } else {
+      const ElemOf<G>* from = piece();
 #pragma unroll
-    for (int i = 0; i < P::kRounds; ++i) {
-      // Without bytes to read, the source's address does not matter.
-      copy_async(to + P::shared_offset(i), from + i * P::kRowsAtOnce * view.row_stride,
-                 live >> (P::row() + i * P::kRowsAtOnce) & 1);
+      for (int i = 0; i < P::kRounds; ++i) {
+        // Without bytes to read, the source's address does not matter.
+        copy_async(to + P::shared_offset(i), from + i * P::kRowsAtOnce * view.row_stride,
+                   live >> (P::row() + i * P::kRowsAtOnce) & 1);
+      }
     }
     skip(direction);
   }
@@ -71,6 +80,7 @@ struct Tiles {
   static constexpr int kRing = kSlots * kBlockDim, kDirection = kBackwards ? -1 : 1;
   const Layout& layout;
   const SweepArgs& args;
+  const Strip& strip;
   Rows<G> band[2], own[2];  // keys or queries, values or their gradients
   Numbers<kNumbers> numbers;
   int memory;           // the warp's own
@@ -86,6 +96,7 @@ struct Tiles {
                    const View& own_values, int before, int after)
       : layout(layout),
         args(args),
+        strip(strip),
         band{Rows<G>(band_keys, strip), Rows<G>(band_values, strip)},
         own{Rows<G>(own_keys, strip), Rows<G>(own_values, strip)},
         memory(layout.warps + strip.index * layout.warp_bytes),
@@ -141,6 +152,14 @@ struct Tiles {
     window = kBackwards ? window << kBlockDim | bits
                         : window >> kBlockDim | uint64_t(bits) << (kSlots - 1) * kBlockDim;
   }
+  /// Waits until what was begun is there and nobody reads the oldest tile any more.
+  __device__ __forceinline__ void arrive() const {
+    wait_for_copies();
+    if constexpr (G::kTeam)
+      __syncthreads();
+    else
+      __syncwarp();
+  }
   /// Reads which tokens of a tile are live, for the next begin_band.
   __device__ __forceinline__ void look_at(int tile) {
     if (!mask) return;
@@ -155,7 +174,7 @@ struct Tiles {
 #pragma unroll
     for (int i = 0; i < kNumbers; i += numbers.kAtOnce) {
       const float* rows = numbers.mine[i / numbers.kAtOnce];
-      if (!rows) continue;
+      if (!rows || (G::kTeam && i / numbers.kAtOnce % strip.warps != strip.warp)) continue;
       float* to = number(i + lane_id() / kBlockDim, token);
       asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(
                        static_cast<uint32_t>(__cvta_generic_to_shared(to))),
@@ -184,8 +203,7 @@ __device__ __forceinline__ void walk(Tiles<G, kBackwards, kOwn, kNumbers>& tiles
 #pragma unroll 1
   for (int i = 0; i < fill; ++i, newest += kDirection) tiles.begin_band(newest);
   tiles.begin_own(start);
-  wait_for_copies();
-  __syncwarp();
+  tiles.arrive();
   int tile = start;
 #pragma unroll 1
   for (int left = last - first; left > 0; --left, tile += kDirection, newest += kDirection) {
@@ -196,8 +214,7 @@ __device__ __forceinline__ void walk(Tiles<G, kBackwards, kOwn, kNumbers>& tiles
       tiles.push(0);
     }
     body(tile);
-    wait_for_copies();
-    __syncwarp();
+    tiles.arrive();
   }
 }
 
