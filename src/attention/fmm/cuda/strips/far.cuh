@@ -33,7 +33,12 @@ struct FarStep {
   }
 };
 
-/// body(map) for the maps that this warp sees to.
+/// Where a map is among those that a warp sees to: a team's warp has one.
+template <typename G>
+__device__ __forceinline__ constexpr int own_index(int map) {
+  return G::kTeam ? 0 : map;
+}
+/// body(map) for these maps.
 template <typename G, typename Body>
 __device__ __forceinline__ void each_map(const FarStep<G>& step, const Body& body) {
   if constexpr (G::kTeam) {
@@ -55,12 +60,6 @@ __device__ __forceinline__ void each_map_alone(const FarStep<G>& step, const Bod
     each_map(step, body);
   }
 }
-/// Among these, which one it is.
-template <typename G>
-__device__ __forceinline__ constexpr int own_index(int map) {
-  return G::kTeam ? 0 : map;
-}
-
 template <typename G>
 using ForwardStates = FarStates<G, /*kKeysAreRows=*/false>;
 template <typename G>

@@ -25,7 +25,8 @@ __device__ __forceinline__ int offset_of(int row, int column) {
   return row * G::kStride + (column ^ eights * 8);
 }
 
-/// With what differs by lane in bytes, it is a register of a load's address as it stands.
+/// The number so many bytes further. What differs by lane comes in bytes, as a load's address wants
+/// it; `same` does not differ.
 template <typename T>
 __device__ __forceinline__ T number_at(const float* same, int bytes) {
   return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(same) + bytes);
@@ -96,7 +97,7 @@ __device__ __forceinline__ void load_turned(Fragments<G>& f, const typename G::E
 #pragma unroll
   for (int s = 0; s < G::kBlocks; ++s) f[s] = load_columns<G>(TileRows<G>{tile}, s);
 }
-/// Columns 2t, 2t + 1 of an eight, or its only row's.
+/// Two neighbours of a row.
 template <typename Elem>
 __device__ __forceinline__ void store_pair(Elem* to, float first, float second) {
   if constexpr (sizeof(Elem) == 2)

@@ -102,7 +102,8 @@ __device__ __forceinline__ void add_field(Blocks<G>& sum, const Blocks<G>& rows,
 }
 
 /// Sums for the gradients of weights that differ by channel: over tokens of v_j * (gradient of v
-/// before its weight). Every lane has its own, float4 [fields][kDim / 16][32] in its warp's memory.
+/// before its weight). Every lane has its own, float4 [fields][kDim / 16][32] in its warp's memory;
+/// a team's warps share one, a field each.
 template <typename G>
 struct WeightSums {
   float4* sums;  // or none

@@ -5,7 +5,8 @@
 // consecutive tiles of sixteen tokens. A warp walks its strip alone: all feature maps and the band,
 // with the states of all maps in its registers and its own rings of tiles in shared memory. Within
 // a walk nobody waits for anybody. Warps meet before it, where a strip's state begins with the sums
-// of others (sums.cuh), and after it, where gradients of weights are added up.
+// of others (sums.cuh), and after it, where gradients of weights are added up. Where a warp's
+// registers do not hold all states, a team of warps walks the strip instead (teams.cuh).
 #pragma once
 
 #include <type_traits>
@@ -20,7 +21,7 @@ constexpr int kSlots = 4;  // tiles of a ring: a band of three, and the next one
 
 /// What is known at compile time: Bf16 or Tf32x3, D = Dv = kDim, and the first kMaps of elu,
 /// elu_flip, tanh1. kPlain: without dropout, and blend weights are equal for all channels of a
-/// head. kUnit: feature rows are divided by their sum.
+/// head. kUnit: feature rows are divided by their sum. kTeam: see teams.cuh.
 template <typename Math_, int kDim_, int kMaps_, bool kPlain_, bool kUnit_, bool kTeam_ = false>
 struct Shape {
   using Math = Math_;
