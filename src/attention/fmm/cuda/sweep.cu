@@ -30,14 +30,21 @@ auto with_bf16_launcher(int key_dim, const Body& body) {
   if (key_dim <= 128) return body(roles::Launcher<128>(), roles::PassShape<128>());
   return body(Launcher<Bf16, 256>(), PassShape<Bf16, 256>());
 }
+template <typename Math, typename Body>
+auto with_strips_launcher(int key_dim, const Body& body) {
+  if (key_dim <= 16) return body(strips::Launcher<Math, 16>(), strips::PassShape<Math, 16>());
+  return body(strips::Launcher<Math, 32>(), strips::PassShape<Math, 32>());
+}
 /// `call`: SweepArgs or a PassQuestion.
 template <typename Call, typename Body>
 auto with_launcher(const Call& call, const Body& body) {
   const int key_dim = max(call.head_dim, min(call.value_dim, 64));
+  if (call.walks == Walks::kStrips) {
+    return call.precise ? with_strips_launcher<Tf32x3>(key_dim, body)
+                        : with_strips_launcher<Bf16>(key_dim, body);
+  }
   if (call.precise) return with_precise_launcher(key_dim, body);
   if (call.walks == Walks::kRoles) return with_bf16_launcher(key_dim, body);
-  if (key_dim <= 16) return body(strips::Launcher<16>(), strips::PassShape<16>());
-  if (key_dim <= 32) return body(strips::Launcher<32>(), strips::PassShape<32>());
   if (key_dim <= 64) return body(chunks::Launcher<64>(), chunks::PassShape<64>());
   return body(chunks::Launcher<128>(), chunks::PassShape<128>());
 }
@@ -134,11 +141,10 @@ __global__ void reduce_kernel(const float* sums, Index batch, Index heads, Index
   if (threadIdx.x == 0) store_weight(gradient, index, parts[0]);
 }
 
-/// All maps in one pass, in bf16, the first ones of the paper's.
+/// All maps in one pass, the first ones of the paper's.
 bool has_paper_maps(const SweepArgs& args) {
   constexpr FeatureMap kPaper[] = {FeatureMap::kElu, FeatureMap::kEluFlip, FeatureMap::kTanh1};
-  bool fits = args.element == Element::kBFloat16 && !args.precise;
-  fits &= args.head_dim == args.value_dim && args.maps > 0 && args.maps == args.all_maps;
+  bool fits = args.head_dim == args.value_dim && args.maps > 0 && args.maps == args.all_maps;
   for (int l = 0; l < args.maps; ++l) fits &= args.feature_maps[l] == kPaper[l];
   return fits;
 }
@@ -150,8 +156,12 @@ bool has_aligned_rows(const SweepArgs& args) {
   return fits;
 }
 // In both, the largest score is sought before scores are scaled.
-bool fits_strips(const SweepArgs& args) {
+bool fits_strips(const SweepArgs& args, int shared_bytes) {
+  if (args.element == Element::kFloat16) return false;
   if (args.head_dim != 16 && args.head_dim != 32) return false;
+  if (args.element == Element::kFloat32 &&
+      strips::PassShape<Tf32x3, 32>::kSharedBytes > shared_bytes)
+    return false;
   if (!args.has_near) return true;
   const int eights = strips::band_eights(args.left, args.right);
   return eights > 2 && eights <= 2 * strips::kMostGroups && args.near_scale > 0 &&
@@ -162,7 +172,8 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
     return args.maps <= shape.kMaps && shape.kSharedBytes <= shared_bytes;
   };
   const bool near_fits = !args.has_near || (args.left <= chunks::kFarthest && args.near_scale > 0);
-  return args.causal && args.uniform_weights && !args.unit_features && near_fits &&
+  return args.element == Element::kBFloat16 && args.causal && args.uniform_weights &&
+         !args.unit_features && near_fits &&
          ((args.head_dim == 64 && fits(chunks::PassShape<64>())) ||
           (args.head_dim == 128 && fits(chunks::PassShape<128>())));
 }
@@ -171,7 +182,7 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
 
 Walks fitting_walks(const SweepArgs& args, int shared_bytes) {
   const bool fits = has_paper_maps(args) && has_aligned_rows(args);
-  if (fits && fits_strips(args)) return Walks::kStrips;
+  if (fits && fits_strips(args, shared_bytes)) return Walks::kStrips;
   if (fits && fits_chunks(args, shared_bytes)) return Walks::kChunks;
   return Walks::kRoles;
 }

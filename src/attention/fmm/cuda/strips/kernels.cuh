@@ -8,7 +8,7 @@
 namespace fmmformer::cuda::strips {
 
 template <typename G, Sweep kSweep, bool kCausal>
-constexpr int kBlocksAtOnce = blocks_at_once(G::kDim, G::kMaps, kSweep, kCausal);
+constexpr int kBlocksAtOnce = blocks_at_once<typename G::Math>(G::kDim, G::kMaps, kSweep, kCausal);
 
 /// What every kernel begins with.
 template <typename G>
@@ -19,7 +19,8 @@ struct Work {
   FarStep<G> far;
 
   __device__ Work(const SweepArgs& args, const Layout& layout)
-      : args(args), layout(layout), strip(args), far{args, Weights<G>(layout, args)} {
+      : args(args), layout(layout), strip(args, G::kTeam), far{args, Weights<G>(layout, args)} {
+    far.map = strip.warp;
     far.weights.load(args, strip);
     __syncthreads();
   }
@@ -56,15 +57,16 @@ struct Work {
     return {shared_at<float>(layout.warps + strip.index * layout.warp_bytes + layout.key_sums)};
   }
   template <bool kKeysAreRows>
-  __device__ void park(const Sums<G, kKeysAreRows> (&states)[G::kMaps]) const {
+  __device__ void park(const FarStates<G, kKeysAreRows>& states) const {
 #pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) key_sums().store(l, states[l].key_sums);
+    for (int l = 0; l < G::kOwnMaps; ++l)
+      key_sums().store(own_map<G>(strip, l), states[l].key_sums);
   }
   template <bool kKeysAreRows>
-  __device__ void fetch(Sums<G, kKeysAreRows> (&states)[G::kMaps]) const {
+  __device__ void fetch(FarStates<G, kKeysAreRows>& states) const {
     __syncwarp();
 #pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) key_sums().load(l, states[l].key_sums);
+    for (int l = 0; l < G::kOwnMaps; ++l) key_sums().load(own_map<G>(strip, l), states[l].key_sums);
   }
   __device__ const float* log_sum_exp() const {
     return args.has_near ? args.log_sum_exp + strip.row_index(args, 1, 0) : nullptr;
@@ -134,7 +136,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
                          : sums_all ? Others::kAll
                                     : Others::kNone,
                          layout, args, strip);
-  if (!kCausal && args.made.sums && strip.last(args)) store<G, false>(states, strip.pair, args);
+  if (!kCausal && args.made.sums && strip.last(args)) store<G, false>(states, args, strip);
   const FixedSums<G> fixed(layout);
   const KeySums<G> key_sums = work.key_sums();
   if constexpr (kCausal) work.park(states);
@@ -157,8 +159,8 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
       });
       return;
     }
-    Elem* q_tile = tiles.own_tile(0, tile);
-    Block sum[G::kBlocks];
+    ElemOf<G>* q_tile = tiles.own_tile(0, tile);
+    Blocks<G> sum;
     clear(sum);
     if (args.has_near)
       near_forward<G>(sum, q_tile, band, tiles, strip, tile, work.far.weights, log_sum_exp);
@@ -172,7 +174,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   });
   if (kCausal && args.made.sums && strip.last(args)) {
     work.fetch(states);
-    store<G, false>(states, strip.pair, args);
+    store<G, false>(states, args, strip);
   }
 }
 
@@ -195,7 +197,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
     clear_states<G, true>(states);
   }
   work.park(states);
-  constexpr bool kMakesNorms = kCausal && G::kPlain;  // see far_query
+  constexpr bool kMakesNorms = kCausal && G::kCareful;  // see far_query
   constexpr int kNumbers = kMakesNorms ? 1 : 1 + G::kMaps;
   auto tiles = work.template tiles_of_keys</*kOwn=*/2, kNumbers>(/*with_band=*/true);
   tiles.numbers.read(0, work.log_sum_exp());
@@ -206,9 +208,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   Rows<G> to(args.dq, strip);
   to.skip(strip.begin);
   float* row_dots = work.row_dots(0);
-  float by_weight[G::kFields];
-#pragma unroll
-  for (int field = 0; field < G::kFields; ++field) by_weight[field] = 0.f;
+  float by_weight[G::kFields] = {};
   walk(tiles, strip.begin, strip.end, [&](int tile) {
     const uint32_t live = tiles.live();
     work.far.tile = tile, work.far.live = live;
@@ -220,8 +220,8 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
       });
       return;
     }
-    Elem *q_tile = tiles.own_tile(0, tile), *grad_tile = tiles.own_tile(1, tile);
-    Block dq[G::kBlocks];
+    ElemOf<G>*q_tile = tiles.own_tile(0, tile), *grad_tile = tiles.own_tile(1, tile);
+    Blocks<G> dq;
     clear(dq);
     if (args.has_near) {
       by_weight[G::kMaps] += near_query<G>(dq, q_tile, grad_tile, band, tiles, strip, tile,
@@ -269,10 +269,10 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep
       write_stage(to_v, tiles.own_tile(0, tile), tile, 0, args.length, -1);
       return;
     }
-    Elem *k_tile = tiles.own_tile(0, tile), *v_tile = tiles.own_tile(1, tile);
+    ElemOf<G>*k_tile = tiles.own_tile(0, tile), *v_tile = tiles.own_tile(1, tile);
     clear(results.dk), clear(results.dv);
     if (args.has_near) {
-      Block value_sum[G::kBlocks];
+      Blocks<G> value_sum;
       clear(value_sum);
       near_key<G>(results.dk, value_sum, k_tile, v_tile, band, tiles, strip, tile, work.far.weights,
                   0, 1);

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "attention/fmm/cuda/strips/kernels.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
+#include "attention/fmm/cuda/strips/teams.cuh"
 
 namespace fmmformer::cuda::strips {
 
@@ -15,8 +15,8 @@ constexpr int kShortestStrip = 4;  // tiles; below, what comes before a walk is 
 template <typename G>
 int strips_of(Sweep sweep, const SweepArgs& args) {
   const int64_t blocks = args.batch * args.heads * args.segments;
-  const int64_t warps =
-      kMultiprocessors * kMostStrips * blocks_at_once(G::kDim, G::kMaps, sweep, args.causal);
+  const int64_t warps = kMultiprocessors * kMostStrips *
+                        blocks_at_once<typename G::Math>(G::kDim, G::kMaps, sweep, args.causal);
   const int64_t tiles = (std::min(args.length, args.segment_length) + kBlockDim - 1) / kBlockDim;
   const int64_t most = std::min<int64_t>(kMostStrips, std::max<int64_t>(tiles / kShortestStrip, 1));
   return static_cast<int>(std::clamp<int64_t>(warps / blocks, 1, most));
@@ -37,9 +37,13 @@ Layout layout_of(Sweep sweep, const SweepArgs& args, int strips) {
   const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys;
   layout.weights = take(true, Weights<G>::kBytes);
   layout.fixed = take(!args.causal && !sums, FixedSums<G>::kBytes);
+  for (int which = 0; which < 2; ++which) {
+    layout.parts[which] = take(G::kTeam && (which == 0 || sweep == Sweep::kKeys),
+                               G::kFields * G::kTile * sizeof(float));
+  }
   layout.exchange = layout.warps = used;
   used = 0;  // from here on in a warp's memory
-  const int tile = G::kTile * sizeof(Elem);
+  const int tile = G::kTile * sizeof(ElemOf<G>);
   for (int which = 0; which < 2; ++which) {
     layout.band[which] = take(true, kSlots * tile);
     layout.own[which] = take(!sums && (which == 0 || backward), 2 * tile);
@@ -52,7 +56,7 @@ Layout layout_of(Sweep sweep, const SweepArgs& args, int strips) {
   layout.weight_sums = take(sweep == Sweep::kKeys && args.weight_sums && !args.uniform_weights,
                             G::kFields * G::kBlocks * kWarpSize * sizeof(float4));
   layout.warp_bytes = used;
-  const int exchange = (strips + 1) * G::kState * kWarpSize * sizeof(float);
+  const int exchange = strips * G::kState * kWarpSize * sizeof(float) + Gathered<G>::kBytes;
   const bool exchanges = strips > 1 || !args.causal || sums || args.segments > 1;
   layout.bytes = layout.warps + std::max(strips * layout.warp_bytes, exchanges ? exchange : 0);
   return layout;
@@ -62,68 +66,81 @@ template <typename G, typename Kernel>
 cudaError_t launch(Sweep sweep, Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   const int64_t blocks = args.batch * args.heads * args.segments;
   if (blocks == 0) return cudaSuccess;
-  const int strips = strips_of<G>(sweep, args);
+  const int strips = G::kTeam ? 1 : strips_of<G>(sweep, args);
+  const int warps = G::kTeam ? G::kMaps + args.has_near : strips;
   const Layout layout = layout_of<G>(sweep, args, strips);
   // Every time: the attribute belongs to the device, and there may be several. It costs less than a
   // microsecond.
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.bytes);
   if (error != cudaSuccess) return error;
-  kernel<<<static_cast<unsigned>(blocks), strips * kWarpSize, layout.bytes, stream>>>(args, layout);
+  kernel<<<static_cast<unsigned>(blocks), warps * kWarpSize, layout.bytes, stream>>>(args, layout);
   return cudaGetLastError();
 }
 
 /// Calls body(Shape) for the number of maps.
-template <int kDim, bool kPlain, bool kUnit, typename Body>
+template <typename Math, int kDim, bool kPlain, bool kUnit, typename Body>
 cudaError_t with_maps(const SweepArgs& args, const Body& body) {
-  if (args.maps == 1) return body(Shape<kDim, 1, kPlain, kUnit>());
-  if (args.maps == 2) return body(Shape<kDim, 2, kPlain, kUnit>());
-  return body(Shape<kDim, 3, kPlain, kUnit>());
+  if (args.maps == 1) return body(Shape<Math, kDim, 1, kPlain, kUnit>());
+  if (args.maps == 2) return body(Shape<Math, kDim, 2, kPlain, kUnit>());
+  return body(Shape<Math, kDim, 3, kPlain, kUnit>());
 }
 /// Unit features are not compiled for plain calls once more: the paper's models with such features
 /// have weights per channel.
-template <int kDim, typename Body>
+template <typename Math, int kDim, typename Body>
 cudaError_t with_shape(const SweepArgs& args, const Body& body) {
-  if (args.unit_features) return with_maps<kDim, false, true>(args, body);
+  if (args.unit_features) return with_maps<Math, kDim, false, true>(args, body);
   const bool plain = args.drop_below == 0 && args.uniform_weights;
-  return plain ? with_maps<kDim, true, false>(args, body)
-               : with_maps<kDim, false, false>(args, body);
+  return plain ? with_maps<Math, kDim, true, false>(args, body)
+               : with_maps<Math, kDim, false, false>(args, body);
 }
 
-template <int kDim>
-cudaError_t Launcher<kDim>::sum_states(const SweepArgs& args, bool of_queries,
-                                       cudaStream_t stream) {
+template <typename Math, int kDim>
+cudaError_t Launcher<Math, kDim>::sum_states(const SweepArgs& args, bool of_queries,
+                                             cudaStream_t stream) {
   const auto sum = [&](auto shape) {
     using G = decltype(shape);
     return of_queries ? launch<G>(Sweep::kSumOfQueries, sum_kernel<G, true>, args, stream)
                       : launch<G>(Sweep::kSumOfKeys, sum_kernel<G, false>, args, stream);
   };
   // There is no near field here, so nothing differs from plain calls.
-  return args.unit_features ? with_maps<kDim, true, true>(args, sum)
-                            : with_maps<kDim, true, false>(args, sum);
+  return args.unit_features ? with_maps<Math, kDim, true, true>(args, sum)
+                            : with_maps<Math, kDim, true, false>(args, sum);
 }
-template <int kDim>
-cudaError_t Launcher<kDim>::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_shape<kDim>(args, [&](auto shape) {
+template <typename Math, int kDim>
+cudaError_t Launcher<Math, kDim>::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<Math, kDim>(args, [&](auto shape) {
     using G = decltype(shape);
-    return args.causal ? launch<G>(Sweep::kForward, forward_kernel<G, true>, args, stream)
-                       : launch<G>(Sweep::kForward, forward_kernel<G, false>, args, stream);
+    if (!args.causal) return launch<G>(Sweep::kForward, forward_kernel<G, false>, args, stream);
+    if constexpr (walks_in_teams<Math>(kDim)) {
+      return launch<TeamOf<G>>(Sweep::kForward, team_forward_kernel<TeamOf<G>>, args, stream);
+    } else {
+      return launch<G>(Sweep::kForward, forward_kernel<G, true>, args, stream);
+    }
   });
 }
-template <int kDim>
-cudaError_t Launcher<kDim>::query_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_shape<kDim>(args, [&](auto shape) {
+template <typename Math, int kDim>
+cudaError_t Launcher<Math, kDim>::query_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<Math, kDim>(args, [&](auto shape) {
     using G = decltype(shape);
-    return args.causal ? launch<G>(Sweep::kQueries, query_kernel<G, true>, args, stream)
-                       : launch<G>(Sweep::kQueries, query_kernel<G, false>, args, stream);
+    if (!args.causal) return launch<G>(Sweep::kQueries, query_kernel<G, false>, args, stream);
+    if constexpr (walks_in_teams<Math>(kDim)) {
+      return launch<TeamOf<G>>(Sweep::kQueries, team_query_kernel<TeamOf<G>>, args, stream);
+    } else {
+      return launch<G>(Sweep::kQueries, query_kernel<G, true>, args, stream);
+    }
   });
 }
-template <int kDim>
-cudaError_t Launcher<kDim>::key_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_shape<kDim>(args, [&](auto shape) {
+template <typename Math, int kDim>
+cudaError_t Launcher<Math, kDim>::key_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<Math, kDim>(args, [&](auto shape) {
     using G = decltype(shape);
-    return args.causal ? launch<G>(Sweep::kKeys, key_kernel<G, true>, args, stream)
-                       : launch<G>(Sweep::kKeys, key_kernel<G, false>, args, stream);
+    if (!args.causal) return launch<G>(Sweep::kKeys, key_kernel<G, false>, args, stream);
+    if constexpr (walks_in_teams<Math>(kDim)) {
+      return launch<TeamOf<G>>(Sweep::kKeys, team_key_kernel<TeamOf<G>>, args, stream);
+    } else {
+      return launch<G>(Sweep::kKeys, key_kernel<G, true>, args, stream);
+    }
   });
 }
 

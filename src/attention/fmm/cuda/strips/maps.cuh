@@ -4,20 +4,32 @@
 #pragma once
 
 #include "attention/fmm/cuda/paper_maps.cuh"
-#include "attention/fmm/cuda/strips/shape.cuh"
+#include "attention/fmm/cuda/strips/operands.cuh"
 
 namespace fmmformer::cuda::strips {
 
+/// A map's number. Strips know it at compile time; a warp of a team has one that it learns at run
+/// time.
+template <int kMap>
+__device__ __forceinline__ constexpr int index_of(MapIndex<kMap>) {
+  return kMap;
+}
+__device__ __forceinline__ constexpr int index_of(int map) { return map; }
+
 /// Sixteen rows of q or k, and what the maps make of them as operands. Of the rows only e is kept
 /// in registers, which are scarce; x is loaded from its tile whenever it is needed.
-template <typename G, Side kSide = Side::kAny>
-struct Inputs {
-  const Elem* tile;
-  Fragment decay[G::kBlocks];
+template <typename G, Side kSide = Side::kAny, bool kWide = G::kWide>
+struct Inputs;
 
-  __device__ __forceinline__ explicit Inputs(const Elem* tile) : tile(tile) {
-    Fragment x[G::kBlocks];
-    load<kSide>(x, tile, G::kStride);
+/// In bf16.
+template <typename G, Side kSide>
+struct Inputs<G, kSide, false> {
+  const ElemOf<G>* tile;
+  Fragments<G> decay;
+
+  __device__ __forceinline__ explicit Inputs(const ElemOf<G>* tile) : tile(tile) {
+    Fragments<G> x;
+    load<G, kSide>(x, tile);
 #pragma unroll
     for (int s = 0; s < G::kBlocks; ++s) {
 #pragma unroll
@@ -26,12 +38,12 @@ struct Inputs {
   }
 
   template <int kMap>
-  __device__ __forceinline__ void features(Fragment (&f)[G::kBlocks]) const {
-    load<kSide>(f, tile, G::kStride);
+  __device__ __forceinline__ void features(MapIndex<kMap>, Fragments<G>& f) const {
+    load<G, kSide>(f, tile);
     if constexpr (!G::kUnit) {
       each([&](int s, int j) { f[s].r[j] = feature_pair<kMap>(f[s].r[j], decay[s].r[j]); });
     } else {
-      Block wide[G::kBlocks];
+      Blocks<G> wide;
       float sum[2] = {0.f, 0.f};
       each([&](int s, int j) {
         float* pair = wide[s][j / 2] + j % 2 * 2;
@@ -48,10 +60,10 @@ struct Inputs {
 
   /// sum += gradient with respect to f, times f's slope.
   template <int kMap>
-  __device__ __forceinline__ void add_input_gradient(Block (&sum)[G::kBlocks],
-                                                     const Block (&gradient)[G::kBlocks]) const {
-    Fragment x[G::kBlocks];
-    load<kSide>(x, tile, G::kStride);
+  __device__ __forceinline__ void add_input_gradient(MapIndex<kMap>, Blocks<G>& sum,
+                                                     const Blocks<G>& gradient) const {
+    Fragments<G> x;
+    load<G, kSide>(x, tile);
     // With f = phi / (sum of phi): dphi = (df - <df, f>) / (sum of phi).
     float inverse[2] = {0.f, 0.f}, along[2] = {0.f, 0.f};
     if constexpr (G::kUnit) {
@@ -112,30 +124,100 @@ struct Inputs {
   }
 };
 
-/// Clears the rows of dead tokens: features of 0 are not 0.
-template <int kCount>
-__device__ __forceinline__ void keep_live(Fragment (&f)[kCount], uint32_t live) {
-  if ((live & 0xffffu) == 0xffffu) return;
-  const uint32_t low = live >> row_of(0) & 1 ? ~0u : 0u, high = live >> row_of(2) & 1 ? ~0u : 0u;
-#pragma unroll
-  for (int s = 0; s < kCount; ++s) {
-    f[s].r[0] &= low, f[s].r[2] &= low, f[s].r[1] &= high, f[s].r[3] &= high;
+/// In fp32, where all is done number by number.
+template <typename G, Side kSide>
+struct Inputs<G, kSide, true> {
+  const float* tile;
+  Fragments<G> decay;
+
+  __device__ __forceinline__ explicit Inputs(const float* tile) : tile(tile) {
+    Fragments<G> x;
+    load<G>(x, tile);
+    each(
+        [&](int s, int n, int i) { decay[s].x[n][i] = Bf16::exp2(-kLog2E * fabsf(x[s].x[n][i])); });
   }
-}
-/// Rows g and g + 8 times a factor each, in bf16.
-template <int kCount>
-__device__ __forceinline__ void scale(Fragment (&f)[kCount], const float (&factor)[2]) {
-#pragma unroll
-  for (int s = 0; s < kCount; ++s) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      f[s].r[i] = as_bits(__hmul2(as_pair(f[s].r[i]), both(factor[i % 2])));
+
+  template <typename Map>
+  __device__ __forceinline__ void features(Map map, Fragments<G>& f) const {
+    load<G>(f, tile);
+    make(map, f);
+    if constexpr (G::kUnit) {
+      float sum[2] = {0.f, 0.f};
+      each([&](int s, int n, int i) { sum[i / 2] += f[s].x[n][i]; });
+      invert_sums(sum);
+      scale(f, sum);
+    }
   }
-}
-template <int kCount>
-__device__ __forceinline__ void turn(Fragment (&turned_f)[kCount], const Fragment (&f)[kCount]) {
+
+  /// sum += gradient with respect to f, times f's slope.
+  template <typename Map>
+  __device__ __forceinline__ void add_input_gradient(Map map, Blocks<G>& sum,
+                                                     const Blocks<G>& gradient) const {
+    Fragments<G> f;
+    load<G>(f, tile);
+    make(map, f);
+    // With f = phi / (sum of phi): dphi = (df - <df, f>) / (sum of phi).
+    float inverse[2] = {1.f, 1.f}, along[2] = {0.f, 0.f};
+    if constexpr (G::kUnit) {
+      inverse[0] = inverse[1] = 0.f;
+      each([&](int s, int n, int i) {
+        inverse[i / 2] += f[s].x[n][i], along[i / 2] += gradient[s][n][i] * f[s].x[n][i];
+      });
+      invert_sums(inverse);
 #pragma unroll
-  for (int s = 0; s < kCount; ++s) turned_f[s] = turned(f[s]);
-}
+      for (int r = 0; r < 2; ++r) along[r] = quad_sum(along[r]) * inverse[r];
+    }
+    const auto add = [&](const auto& slope) {
+      each([&](int s, int n, int i) {
+        sum[s][n][i] += (gradient[s][n][i] - along[i / 2]) * (slope(f[s].x[n][i]) * inverse[i / 2]);
+      });
+    };
+    const int l = index_of(map);
+    if (l == 2) {
+      add([](float f) { return f * (2.f - f); });
+    } else {
+      const float sign = l == 1 ? -1.f : 1.f;
+      add([&](float f) { return sign * fminf(f, 1.f); });
+    }
+  }
+
+ private:
+  template <typename Body>
+  static __device__ __forceinline__ void each(const Body& body) {
+#pragma unroll
+    for (int i = 0; i < G::kBlocks * 8; ++i) body(i / 8, i / 4 % 2, i % 4);
+  }
+  /// Features of inputs. With f = tanh(x) + 1 = 2 / (1 + exp(-2x)), which keeps its digits where it
+  /// is small, the slope is f (2 - f).
+  template <typename Map>
+  __device__ __forceinline__ void make(Map map, Fragments<G>& f) const {
+    const int l = index_of(map);
+    if (l == 2) {
+      each([&](int s, int n, int i) {
+        float& x = f[s].x[n][i];
+        x = 2.f * reciprocal(1.f + Bf16::exp2(-2.f * kLog2E * x));
+      });
+    } else {
+      const float sign = l == 1 ? -1.f : 1.f;
+      each([&](int s, int n, int i) {
+        float& x = f[s].x[n][i];
+        x = fmaxf(fmaf(sign, x, 1.f), decay[s].x[n][i]);
+      });
+    }
+  }
+  static __device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  /// Parts of both rows' sums, a lane each, become 1 / sum; 0 for a sum of 0.
+  static __device__ __forceinline__ void invert_sums(float (&sum)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum[r] = quad_sum(sum[r]);
+      sum[r] = sum[r] == 0.f ? 0.f : __fdividef(1.f, sum[r]);
+    }
+  }
+};
 
 }  // namespace fmmformer::cuda::strips

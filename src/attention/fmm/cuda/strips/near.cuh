@@ -48,36 +48,46 @@ __device__ __forceinline__ void each_group(const Band& band, const Body& body) {
   if (band.groups > 2) body(2, band.offset + 2 * kBlockDim);
 }
 
+/// The same where nothing of a group is kept for the next one: in fp32, one piece of code for all.
+template <typename G, typename Body>
+__device__ __forceinline__ void each_group_alone(const Band& band, const Body& body) {
+  if constexpr (G::kWide) {
+#pragma unroll 1
+    for (int group = 0; group < band.groups; ++group) body(group, band.offset + group * kBlockDim);
+  } else {
+    each_group(band, body);
+  }
+}
+
 /// c = rows columns^T, of sixteen tokens from `first` on in a ring.
 template <typename G, typename T>
-__device__ __forceinline__ void multiply_columns(Block& c, const Fragment (&rows)[G::kBlocks],
-                                                 const T& tiles, int which, int first) {
-  const int lane = lane_id();
-  const Elem* at = tiles.band_row(which, first + lane / 16 * 8 + lane % 8) + lane / 8 % 2 * 8;
+__device__ __forceinline__ void multiply_columns(Block& c, const Fragments<G>& rows, const T& tiles,
+                                                 int which, int first) {
+  const auto row_at = [&](int row) { return tiles.band_row(which, first + row); };
   clear(c);
 #pragma unroll
-  for (int s = 0; s < G::kBlocks; ++s) add_product(c, rows[s], load_right_at(at + s * kBlockDim));
+  for (int s = 0; s < G::kBlocks; ++s)
+    add_product(c, rows[s], load_rows<G, Side::kRight>(row_at, s));
 }
 /// sum += a columns.
 template <typename G, typename T>
-__device__ __forceinline__ void add_columns(Block (&sum)[G::kBlocks], const Fragment& a,
+__device__ __forceinline__ void add_columns(Blocks<G>& sum, const typename G::Fragment& a,
                                             const T& tiles, int which, int first) {
-  const int lane = lane_id();
-  const Elem* at = tiles.band_row(which, first + lane % 16) + lane / 16 * 8;
+  const auto row_at = [&](int row) { return tiles.band_row(which, first + row); };
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b)
-    add_product(sum[b], a, load_turned_right_at(at + b * kBlockDim));
+    add_product(sum[b], a, load_columns<G, Side::kRight>(row_at, b));
 }
 
 /// sum += weight * softmax(...) v; writes log_sum_exp, [length].
 template <typename G, typename T>
-__device__ __forceinline__ void near_forward(Block (&sum)[G::kBlocks], const Elem* q_tile,
+__device__ __forceinline__ void near_forward(Blocks<G>& sum, const ElemOf<G>* q_tile,
                                              const Band& band, const T& tiles, const Strip& strip,
                                              int tile, const Weights<G>& weights,
                                              float* log_sum_exp) {
   const SweepArgs& args = tiles.args;
-  Fragment q[G::kBlocks];
-  load(q, q_tile, G::kStride);
+  Fragments<G> q;
+  load<G>(q, q_tile);
   Block s[kMostGroups];
   float peak[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f};
   each_group(band, [&](int group, int from) {
@@ -96,7 +106,7 @@ __device__ __forceinline__ void near_forward(Block (&sum)[G::kBlocks], const Ele
     peak[r] = quad_max(peak[r]);
     base[r] = peak[r] == -INFINITY ? 0.f : peak[r] * band.scale;
   }
-  Block values[G::kBlocks];
+  Blocks<G> values;
   clear(values);
   each_group(band, [&](int group, int from) {
     Block& p = s[group];
@@ -112,7 +122,7 @@ __device__ __forceinline__ void near_forward(Block (&sum)[G::kBlocks], const Ele
 #pragma unroll
       for (int i = 0; i < 8; ++i) p[i / 4][i % 4] *= kept[i / 4][i % 4];
     }
-    add_columns<G>(values, rounded(p), tiles, 1, tile * kBlockDim + from);
+    add_columns<G>(values, operand<G>(p), tiles, 1, tile * kBlockDim + from);
   });
   const uint32_t live = tiles.live();
   float factor[2];
@@ -133,13 +143,14 @@ __device__ __forceinline__ void near_forward(Block (&sum)[G::kBlocks], const Ele
 /// dq += the near field's gradient; `dots`: where row dots sum_j p_ij dp_ij go, [length]. Returns
 /// <dO, near field> of rows g and g + 8: the gradient of a weight that is equal for all channels.
 template <typename G, typename T>
-__device__ __forceinline__ float near_query(Block (&dq)[G::kBlocks], const Elem* q_tile,
-                                            const Elem* grad_tile, const Band& band, const T& tiles,
-                                            const Strip& strip, int tile, const Weights<G>& weights,
-                                            const float* log_sum_exp, float* dots) {
+__device__ __forceinline__ float near_query(Blocks<G>& dq, const ElemOf<G>* q_tile,
+                                            const ElemOf<G>* grad_tile, const Band& band,
+                                            const T& tiles, const Strip& strip, int tile,
+                                            const Weights<G>& weights, const float* log_sum_exp,
+                                            float* dots) {
   const SweepArgs& args = tiles.args;
-  Fragment q[G::kBlocks], weighted[G::kBlocks];
-  load(q, q_tile, G::kStride), load(weighted, grad_tile, G::kStride);
+  Fragments<G> q, weighted;
+  load<G>(q, q_tile), load<G>(weighted, grad_tile);
   weights.weigh(weighted, G::kMaps);
   const float factor = args.near_scale * weights.factor(G::kMaps);
   Block p[kMostGroups], dp[kMostGroups];
@@ -177,7 +188,7 @@ __device__ __forceinline__ float near_query(Block (&dq)[G::kBlocks], const Elem*
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       p[group][i / 4][i % 4] *= factor * dp[group][i / 4][i % 4] - dot[i % 4 / 2];
-    add_columns<G>(dq, rounded(p[group]), tiles, 0, tile * kBlockDim + from);
+    add_columns<G>(dq, operand<G>(p[group]), tiles, 0, tile * kBlockDim + from);
   });
   return by_weight;
 }
@@ -185,19 +196,20 @@ __device__ __forceinline__ float near_query(Block (&dq)[G::kBlocks], const Elem*
 /// dk += the near field's gradient; value_sum = sum_i p_ij dO_i, without the weight. The columns
 /// are queries; `log_sum` and `dots` say which numbers of theirs the ring holds where.
 template <typename G, typename T>
-__device__ __forceinline__ void near_key(Block (&dk)[G::kBlocks], Block (&value_sum)[G::kBlocks],
-                                         const Elem* k_tile, const Elem* v_tile, const Band& band,
-                                         const T& tiles, const Strip& strip, int tile,
-                                         const Weights<G>& weights, int log_sum, int dots) {
+__device__ __forceinline__ void near_key(Blocks<G>& dk, Blocks<G>& value_sum,
+                                         const ElemOf<G>* k_tile, const ElemOf<G>* v_tile,
+                                         const Band& band, const T& tiles, const Strip& strip,
+                                         int tile, const Weights<G>& weights, int log_sum,
+                                         int dots) {
   const SweepArgs& args = tiles.args;
-  Fragment k[G::kBlocks], weighted[G::kBlocks];
-  load(k, k_tile, G::kStride), load(weighted, v_tile, G::kStride);
+  Fragments<G> k, weighted;
+  load<G>(k, k_tile), load<G>(weighted, v_tile);
   weights.weigh(weighted, G::kMaps);
   const float factor = args.near_scale * weights.factor(G::kMaps);
   const uint32_t live_keys = tiles.live();
   const uint32_t rows =
       (live_keys >> row_of(0) & 1 ? 0x33u : 0u) | (live_keys >> row_of(2) & 1 ? 0xccu : 0u);
-  each_group(band, [&](int group, int from) {
+  each_group_alone<G>(band, [&](int group, int from) {
     Block p, dp;
     multiply_columns<G>(p, k, tiles, 0, tile * kBlockDim + from);
     multiply_columns<G>(dp, weighted, tiles, 1, tile * kBlockDim + from);
@@ -223,8 +235,8 @@ __device__ __forceinline__ void near_key(Block (&dk)[G::kBlocks], Block (&value_
                        : 0.f;
       }
     }
-    add_columns<G>(value_sum, rounded(p), tiles, 1, tile * kBlockDim + from);
-    add_columns<G>(dk, rounded(dp), tiles, 0, tile * kBlockDim + from);
+    add_columns<G>(value_sum, operand<G>(p), tiles, 1, tile * kBlockDim + from);
+    add_columns<G>(dk, operand<G>(dp), tiles, 0, tile * kBlockDim + from);
   });
 }
 

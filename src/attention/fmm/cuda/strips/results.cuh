@@ -10,15 +10,14 @@ namespace fmmformer::cuda::strips {
 /// Writes sixteen rows of out, dq, dk or dv by way of `stage`, a tile nobody needs any more. Zeros
 /// for dead rows.
 template <typename G>
-__device__ __forceinline__ void write_stage(Rows<G>& to, const Elem* stage, int tile, uint32_t live,
-                                            int length, int direction) {
+__device__ __forceinline__ void write_stage(Rows<G>& to, const ElemOf<G>* stage, int tile,
+                                            uint32_t live, int length, int direction) {
   using P = Pieces<G>;
-  Elem* next = to.piece();
+  ElemOf<G>* next = to.piece();
 #pragma unroll
   for (int i = 0; i < P::kRounds; ++i) {
     const int row = P::row() + i * P::kRowsAtOnce;
-    uint4 piece = *reinterpret_cast<const uint4*>(stage + P::shared_offset() +
-                                                  i * P::kRowsAtOnce * G::kStride);
+    uint4 piece = *reinterpret_cast<const uint4*>(stage + P::shared_offset(i));
     if (!(live >> row & 1)) piece = make_uint4(0, 0, 0, 0);
     if (tile * kBlockDim + row < length)
       *reinterpret_cast<uint4*>(next + i * P::kRowsAtOnce * to.view.row_stride) = piece;
@@ -26,25 +25,23 @@ __device__ __forceinline__ void write_stage(Rows<G>& to, const Elem* stage, int 
   to.skip(direction);
 }
 template <typename G>
-__device__ __forceinline__ void write_rows(Rows<G>& to, const Block (&rows)[G::kBlocks],
-                                           Elem* stage, int tile, uint32_t live, int length,
-                                           int direction) {
+__device__ __forceinline__ void write_rows(Rows<G>& to, const Blocks<G>& rows, ElemOf<G>* stage,
+                                           int tile, uint32_t live, int length, int direction) {
   __syncwarp();
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      *reinterpret_cast<uint32_t*>(stage + row_of(j % 2 * 2) * G::kStride + b * kBlockDim +
-                                   column_of(j / 2, 0)) =
-          Bf16::pack(rows[b][j / 2][j % 2 * 2], rows[b][j / 2][j % 2 * 2 + 1]);
+      store_pair(stage + offset_of<G>(row_of(j % 2 * 2), b * kBlockDim + column_of(j / 2, 0)),
+                 rows[b][j / 2][j % 2 * 2], rows[b][j / 2][j % 2 * 2 + 1]);
     }
   }
   __syncwarp();
   write_stage(to, stage, tile, live, length, direction);
 }
 
-/// A head's blend weights in shared memory, [fields][kDim], maps first: as they are, and rounded,
-/// for operands of products.
+/// A head's blend weights in shared memory, [fields][kDim], maps first: as they are, and rounded
+/// where operands of products are.
 template <typename G>
 struct Weights {
   const float* all;
@@ -53,40 +50,36 @@ struct Weights {
   __device__ Weights(const Layout& layout, const SweepArgs& args)
       : all(shared_at<float>(layout.weights)), uniform(uniform_weights<G>(args)) {}
   /// Bytes that both take.
-  static constexpr int kBytes = G::kFields * G::kDim * (sizeof(float) + sizeof(Elem));
+  static constexpr int kBytes =
+      G::kFields * G::kDim * (sizeof(float) + (G::kWide ? 0 : sizeof(ElemOf<G>)));
 
   __device__ const float* of(int field) const { return all + field * G::kDim; }
+  __device__ __forceinline__ ElemOf<G>* operands() const {
+    float* to = const_cast<float*>(all);
+    return reinterpret_cast<ElemOf<G>*>(G::kWide ? to : to + G::kFields * G::kDim);
+  }
   /// What products with weighed rows are to be multiplied by.
   __device__ __forceinline__ float factor(int field) const { return uniform ? of(field)[0] : 1.f; }
   /// Rows of v or grad_out, times the weight unless that is equal for all channels.
-  __device__ __forceinline__ void weigh(Fragment (&rows)[G::kBlocks], int field) const {
+  __device__ __forceinline__ void weigh(Fragments<G>& rows, int field) const {
     if (uniform) return;
-    const Elem* rounded = reinterpret_cast<const Elem*>(all + G::kFields * G::kDim);
-    rounded += field * G::kDim + lane_id() % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < G::kBlocks * 4; ++i) {
-      const int b = i / 4, r = i % 4;
-      const uint32_t weight =
-          *reinterpret_cast<const uint32_t*>(rounded + b * kBlockDim + r / 2 * 8);
-      rows[b].r[r] = as_bits(__hmul2(as_pair(rows[b].r[r]), as_pair(weight)));
-    }
+    scale_columns(rows, operands() + field * G::kDim);
   }
   /// Reads them from memory. A barrier must follow.
   __device__ void load(const SweepArgs& args, const Strip& strip) const {
     float* to = const_cast<float*>(all);
-    Elem* rounded = reinterpret_cast<Elem*>(to + G::kFields * G::kDim);
     for (int i = threadIdx.x; i < G::kFields * G::kDim; i += blockDim.x) {
       const int field = i / G::kDim, channel = i % G::kDim;
       to[i] = field == G::kMaps ? weight_value(args.near_weight, 0, strip.h, channel)
                                 : weight_value(args.far_weight, field, strip.h, channel);
-      rounded[i] = Elem(to[i]);
+      if (!G::kWide) operands()[i] = ElemOf<G>(to[i]);
     }
   }
 };
 
 /// sum += weight * factor * rows, with a factor for rows g and g + 8.
 template <typename G>
-__device__ __forceinline__ void add_field(Block (&sum)[G::kBlocks], const Block (&rows)[G::kBlocks],
+__device__ __forceinline__ void add_field(Blocks<G>& sum, const Blocks<G>& rows,
                                           const float (&factor)[2], const Weights<G>& weights,
                                           int field) {
   const float* weight = weights.of(field);
@@ -109,7 +102,8 @@ __device__ __forceinline__ void add_field(Block (&sum)[G::kBlocks], const Block 
 }
 
 /// Sums for the gradients of weights that differ by channel: over tokens of v_j * (gradient of v
-/// before its weight). Every lane has its own, float4 [fields][kDim / 16][32] in its warp's memory.
+/// before its weight). Every lane has its own, float4 [fields][kDim / 16][32] in its warp's memory;
+/// a team's warps share one, a field each.
 template <typename G>
 struct WeightSums {
   float4* sums;  // or none
@@ -125,11 +119,11 @@ struct WeightSums {
     for (int i = 0; i < G::kFields * G::kBlocks; ++i)
       sums[i * kWarpSize + lane_id()] = make_float4(0.f, 0.f, 0.f, 0.f);
   }
-  __device__ __forceinline__ void add(int field, const Block (&rows)[G::kBlocks],
-                                      const Elem* v_tile) const {
+  __device__ __forceinline__ void add(int field, const Blocks<G>& rows,
+                                      const ElemOf<G>* v_tile) const {
     if (!present()) return;
-    Fragment v[G::kBlocks];
-    load(v, v_tile, G::kStride);
+    Fragments<G> v;
+    load<G>(v, v_tile);
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b) {
       float4& at = sums[(field * G::kBlocks + b) * kWarpSize + lane_id()];
@@ -137,9 +131,9 @@ struct WeightSums {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         float low, high;
-        Bf16::unpack(v[b].r[r], low, high);
+        pair_of(v[b], r, low, high);
         sum.x += low * rows[b][0][2 * r], sum.y += high * rows[b][0][2 * r + 1];
-        Bf16::unpack(v[b].r[2 + r], low, high);
+        pair_of(v[b], 2 + r, low, high);
         sum.z += low * rows[b][1][2 * r], sum.w += high * rows[b][1][2 * r + 1];
       }
       at = sum;
@@ -153,7 +147,7 @@ struct WeightSums {
       const int field = i / G::kDim, channel = i % G::kDim, c = channel % kBlockDim;
       if (field == G::kMaps && !args.has_near) continue;
       float sum = 0.f;
-      for (int warp = 0; warp < int(blockDim.x / kWarpSize); ++warp) {
+      for (int warp = 0; warp < (G::kTeam ? 1 : int(blockDim.x / kWarpSize)); ++warp) {
         const float* of_warp =
             shared_at<float>(layout.warps + warp * layout.warp_bytes + layout.weight_sums);
         const int at = (field * G::kBlocks + channel / kBlockDim) * kWarpSize;
@@ -171,16 +165,17 @@ struct WeightSums {
 /// field, into the first channel's place in args.weight_sums; the others become zeros. A barrier
 /// inside.
 template <typename G>
-__device__ void store_uniform_weight_sums(const float (&by_field)[G::kFields], const Layout& layout,
-                                          const SweepArgs& args, const Strip& strip) {
-  float* all = shared_at<float>(layout.exchange);  // [strips][fields]
+__device__ void store_uniform_weight_sums(const float (&by_field)[G::kOwnFields],
+                                          const Layout& layout, const SweepArgs& args,
+                                          const Strip& strip) {
+  float* all = shared_at<float>(layout.exchange);  // [warps][fields of one]
   __syncthreads();
 #pragma unroll
-  for (int field = 0; field < G::kFields; ++field) {
+  for (int field = 0; field < G::kOwnFields; ++field) {
     float sum = by_field[field];
 #pragma unroll
     for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
-    if (lane_id() == 0) all[strip.index * G::kFields + field] = sum;
+    if (lane_id() == 0) all[strip.warp * G::kOwnFields + field] = sum;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < G::kFields * G::kDim; i += blockDim.x) {

@@ -1,34 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does what, for heads of 16 or 32 channels in bf16: a warp owns a strip of tokens.
+// Who does what, for heads of 16 or 32 channels in bf16 or fp32: a warp owns a strip of tokens.
 //
 // A thread block has a segment of one (batch entry, head); its warps cut the segment into strips of
 // consecutive tiles of sixteen tokens. A warp walks its strip alone: all feature maps and the band,
 // with the states of all maps in its registers and its own rings of tiles in shared memory. Within
 // a walk nobody waits for anybody. Warps meet before it, where a strip's state begins with the sums
-// of others (sums.cuh), and after it, where gradients of weights are added up.
+// of others (sums.cuh), and after it, where gradients of weights are added up. Where a warp's
+// registers do not hold all states, a team of warps walks the strip instead (teams.cuh).
 #pragma once
 
-#include "attention/fmm/cuda/fragment.cuh"
+#include <type_traits>
+
 #include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
+#include "attention/fmm/cuda/wide_fragment.cuh"
 
 namespace fmmformer::cuda::strips {
 
 constexpr int kSlots = 4;  // tiles of a ring: a band of three, and the next one
 
-/// What is known at compile time: D = Dv = kDim, and the first kMaps of elu, elu_flip, tanh1.
-/// kPlain: without dropout, and blend weights are equal for all channels of a head. kUnit: feature
-/// rows are divided by their sum.
-template <int kDim_, int kMaps_, bool kPlain_, bool kUnit_>
+/// What is known at compile time: Bf16 or Tf32x3, D = Dv = kDim, and the first kMaps of elu,
+/// elu_flip, tanh1. kPlain: without dropout, and blend weights are equal for all channels of a
+/// head. kUnit: feature rows are divided by their sum. kTeam: see teams.cuh.
+template <typename Math_, int kDim_, int kMaps_, bool kPlain_, bool kUnit_, bool kTeam_ = false>
 struct Shape {
-  static constexpr bool kPlain = kPlain_, kUnit = kUnit_;
+  using Math = Math_;
+  using Elem = typename Math::Elem;
+  static constexpr bool kWide = sizeof(Elem) == 4;  // fp32: operands are not rounded
+  using Fragment = std::conditional_t<kWide, WideFragment, cuda::Fragment>;
+  static constexpr bool kPlain = kPlain_, kUnit = kUnit_, kTeam = kTeam_;
+  // Whether products are to make up for rounded operands: a weight for all channels is a long sum.
+  static constexpr bool kCareful = kPlain && !kWide;
   static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr int kBlocks = kDim / kBlockDim;  // of channels
-  static constexpr int kStride = kDim + Bf16::kPad, kTile = kBlockDim * kStride;
+  static constexpr int kStride = kWide ? kDim : kDim + Bf16::kPad, kTile = kBlockDim * kStride;
+  // Fields that one warp has, and maps of which it keeps the state.
+  static constexpr int kOwnFields = kTeam ? 1 : kFields, kOwnMaps = kTeam ? 1 : kMaps;
   // Registers of a lane that hold one map's state: sums, and key sums.
   static constexpr int kSums = kBlocks * kBlocks * 8, kKeySums = kBlocks * 4;
-  static constexpr int kState = kMaps * (kSums + kKeySums);
+  static constexpr int kState = kOwnMaps * (kSums + kKeySums);
 };
+
+template <typename G>
+using ElemOf = typename G::Elem;
+template <typename G>
+using TeamOf = Shape<typename G::Math, G::kDim, G::kMaps, G::kPlain, G::kUnit, /*kTeam=*/true>;
 
 template <typename G>
 __device__ __forceinline__ bool drops(const SweepArgs& args) {
@@ -39,16 +55,18 @@ __device__ __forceinline__ bool uniform_weights(const SweepArgs& args) {
   return G::kPlain || args.uniform_weights;
 }
 
-/// The tiles [begin, end) that a warp walks.
+/// The tiles [begin, end) that a warp walks, or a team: all warps of a block.
 struct Strip {
   int pair, b, h, segment, index, count;  // index: among the block's `count` strips
   int begin, end;
+  int warp, warps;  // which warp of the block this is
 
-  __device__ explicit Strip(const SweepArgs& args) {
+  __device__ Strip(const SweepArgs& args, bool team) {
     pair = blockIdx.x / args.segments, segment = blockIdx.x % args.segments;
     b = pair / args.heads, h = pair % args.heads;
     // The same in every lane, as the compiler sees from the shuffle.
-    index = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0), count = blockDim.x / kWarpSize;
+    warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0), warps = blockDim.x / kWarpSize;
+    index = team ? 0 : warp, count = team ? 1 : warps;
     const int first = segment * args.segment_length / kBlockDim;
     const int tokens = min(args.length - segment * args.segment_length, args.segment_length);
     const int tiles = (tokens + kBlockDim - 1) / kBlockDim, each = (tiles + count - 1) / count;
@@ -63,11 +81,18 @@ struct Strip {
   }
 };
 
+/// The i-th map that a warp sees to.
+template <typename G>
+__device__ __forceinline__ int own_map(const Strip& strip, int i) {
+  return G::kTeam ? strip.warp : i;
+}
+
 /// Where things lie in a kernel's shared memory, in bytes; -1: there are none. Made on the host.
 struct Layout {
   int weights;            // the block's: see Weights
   int fixed;              // the block's: see FixedSums
   int exchange;           // float [slots][state][32], over the warps' own memory: between walks
+  int parts[2];           // a team's: see Parts
   int warps, warp_bytes;  // where the first warp's own memory begins; from one to the next
   int band[2], own[2];    // in a warp's: rings of tiles, and two tiles each of its own rows
   int numbers;            // see Tiles

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "attention/fmm/cuda/start_entries.cuh"
-#include "attention/fmm/cuda/strips/maps.cuh"
+#include "attention/fmm/cuda/strips/operands.cuh"
 
 namespace fmmformer::cuda::strips {
 
@@ -25,8 +25,7 @@ struct Sums {
     for (int i = 0; i < G::kSums + G::kKeySums; ++i) at(i) = 0.f;
   }
   /// Adds sixteen tokens: both sides have channels as rows.
-  __device__ __forceinline__ void add(const Fragment (&features)[G::kBlocks],
-                                      const Fragment (&values)[G::kBlocks]) {
+  __device__ __forceinline__ void add(const Fragments<G>& features, const Fragments<G>& values) {
 #pragma unroll
     for (int s = 0; s < G::kBlocks; ++s) {
 #pragma unroll
@@ -49,17 +48,28 @@ struct Sums {
   }
 };
 
-/// key_sums += sum of rows, each times a number: of tokens 2t, 2t + 1 and 8 + 2t, 9 + 2t. The rows
+/// key_sums += sum of rows, each times a number: of tokens 2t, 2t + 1, 8 + 2t, 9 + 2t. The rows
 /// come turned.
 template <typename G>
 __device__ __forceinline__ void add_rows(float (&key_sums)[G::kBlocks][4],
-                                         const Fragment (&turned_f)[G::kBlocks],
-                                         uint32_t low = kOnes, uint32_t high = kOnes) {
+                                         const Fragments<G>& turned_f, const float (&numbers)[4]) {
 #pragma unroll
   for (int s = 0; s < G::kBlocks; ++s) {
     Block c;
     clear(c);
-    add_product(c, equal_rows(low, high), turned_f[s]);
+    add_product(c, equal_rows<G>(numbers), turned_f[s]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) key_sums[s][i] += c[i / 2][i % 2];
+  }
+}
+template <typename G>
+__device__ __forceinline__ void add_rows(float (&key_sums)[G::kBlocks][4],
+                                         const Fragments<G>& turned_f) {
+#pragma unroll
+  for (int s = 0; s < G::kBlocks; ++s) {
+    Block c;
+    clear(c);
+    add_selected(c, ones<G>(), turned_f[s]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) key_sums[s][i] += c[i / 2][i % 2];
   }
@@ -87,7 +97,7 @@ struct KeySums {
   }
 
   /// Those of the last of sixteen rows.
-  __device__ __forceinline__ void store_last_row(int map, const Block (&rows)[G::kBlocks]) const {
+  __device__ __forceinline__ void store_last_row(int map, const Blocks<G>& rows) const {
     __syncwarp();
     if (lane_id() < 28) return;
 #pragma unroll
@@ -102,25 +112,25 @@ struct KeySums {
 };
 
 template <typename G, bool kKeysAreRows>
-using FarStates = Sums<G, kKeysAreRows>[G::kMaps];
+using FarStates = Sums<G, kKeysAreRows>[G::kOwnMaps];
 
 template <typename G, bool kKeysAreRows>
 __device__ __forceinline__ void clear_states(FarStates<G, kKeysAreRows>& states) {
 #pragma unroll
-  for (int l = 0; l < G::kMaps; ++l) states[l].clear();
+  for (int l = 0; l < G::kOwnMaps; ++l) states[l].clear();
 }
 
-/// The states as two-sided sweeps read them: they do not change any more, and lie rounded in shared
-/// memory, once for all warps. [maps][kDim of v][kStride] and [maps][kDim].
+/// The states as two-sided sweeps read them: they do not change any more, and lie in shared memory,
+/// in the tensors' type, once for all warps. [maps][kDim of v][kStride] and [maps][kDim].
 template <typename G>
 struct FixedSums {
   static constexpr int kOfMap = G::kDim * G::kStride;
-  static constexpr int kBytes = G::kMaps * (kOfMap * sizeof(Elem) + G::kDim * sizeof(float));
-  Elem* sums;
+  static constexpr int kBytes = G::kMaps * (kOfMap * sizeof(ElemOf<G>) + G::kDim * sizeof(float));
+  ElemOf<G>* sums;
   KeySums<G> key_sums;
 
   __device__ explicit FixedSums(const Layout& layout)
-      : sums(shared_at<Elem>(layout.fixed)),
+      : sums(shared_at<ElemOf<G>>(layout.fixed)),
         key_sums{reinterpret_cast<float*>(sums + G::kMaps * kOfMap)} {}
   /// From registers; each warp sees to some maps. A barrier inside.
   __device__ void fix(const FarStates<G, false>& states, const Strip& strip) const {
@@ -130,25 +140,28 @@ struct FixedSums {
 #pragma unroll
       for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
         const int b = i / G::kBlocks, s = i % G::kBlocks;
-        const Fragment f = rounded(states[l].sums[b][s]);
-        Elem* to = sums + l * kOfMap + b * kBlockDim * G::kStride + s * kBlockDim;
+        const Block& from = states[l].sums[b][s];
+        ElemOf<G>* to = sums + l * kOfMap + b * kBlockDim * G::kStride;
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-          *reinterpret_cast<uint32_t*>(to + row_of(j % 2 * 2) * G::kStride + column_of(j / 2, 0)) =
-              f.r[j];
+          store_pair(to + offset_of<G>(row_of(j % 2 * 2), s * kBlockDim + column_of(j / 2, 0)),
+                     from[j / 2][j % 2 * 2], from[j / 2][j % 2 * 2 + 1]);
       }
       key_sums.store(l, states[l].key_sums);
     }
     __syncthreads();
   }
   /// A block with v's channels as rows; turned, with feature channels.
-  __device__ __forceinline__ Fragment block(int map, int b, int s) const {
-    return load<Side::kRight>(sums + map * kOfMap + b * kBlockDim * G::kStride + s * kBlockDim,
-                              G::kStride);
+  __device__ __forceinline__ typename G::Fragment block(int map, int b, int s) const {
+    return load_rows<G, Side::kRight>(rows(map, b), s);
   }
-  __device__ __forceinline__ Fragment turned_block(int map, int b, int s) const {
-    return load_turned<Side::kRight>(
-        sums + map * kOfMap + b * kBlockDim * G::kStride + s * kBlockDim, G::kStride);
+  __device__ __forceinline__ typename G::Fragment turned_block(int map, int b, int s) const {
+    return load_columns<G, Side::kRight>(rows(map, b), s);
+  }
+
+ private:
+  __device__ __forceinline__ TileRows<G> rows(int map, int b) const {
+    return {sums + map * kOfMap + b * kBlockDim * G::kStride};
   }
 };
 
@@ -205,7 +218,7 @@ struct Exchange {
 template <typename G>
 struct Gathered {
   static constexpr int kStride = G::kDim + 4;  // eight columns or rows then lie in different banks
-  static constexpr int kRows = G::kMaps * G::kDim;
+  static constexpr int kRows = G::kMaps * G::kDim, kBytes = kRows * (kStride + 1) * sizeof(float);
   float* sums;
 
   __device__ __forceinline__ float* key_sums() const { return sums + kRows * kStride; }
@@ -224,14 +237,14 @@ struct Gathered {
     }
   }
   template <bool kKeysAreRows>
-  __device__ __forceinline__ void add_to(FarStates<G, kKeysAreRows>& states) const {
+  __device__ __forceinline__ void add_to(FarStates<G, kKeysAreRows>& states, int first_map) const {
 #pragma unroll
     for (int i = 0; i < G::kState; ++i) {
       constexpr int kOfMap = G::kSums + G::kKeySums;
-      const int map = i / kOfMap, in_map = i % kOfMap;
+      const int map = first_map + i / kOfMap, in_map = i % kOfMap;
       const float* from =
           in_map < G::kSums ? sums + map * G::kDim * kStride : key_sums() + map * G::kDim;
-      states[map].at(in_map) += from[Sums<G, kKeysAreRows>::place(in_map, kStride)];
+      states[i / kOfMap].at(in_map) += from[Sums<G, kKeysAreRows>::place(in_map, kStride)];
     }
   }
 
@@ -268,7 +281,8 @@ __device__ void begin_states(FarStates<G, kKeysAreRows>& states, Others others,
   if (start.count > 0) gathered.gather(args.start, start.first, start.count);
   __syncthreads();
   clear_states<G, kKeysAreRows>(states);
-  if (start.count > 0) gathered.template add_to<kKeysAreRows>(states);
+  if (start.count > 0 && own_map<G>(strip, 0) < G::kMaps)
+    gathered.template add_to<kKeysAreRows>(states, own_map<G>(strip, 0));
   if (shares) {
     const int first = others == Others::kAfter ? strip.index + 1 : 0;
     const int last = others == Others::kBefore ? strip.index : strip.count;
@@ -289,16 +303,17 @@ __device__ void store_sum(FarStates<G, kKeysAreRows>& states, int64_t entry, con
 }
 /// One warp's states become an entry of args.made.
 template <typename G, bool kKeysAreRows>
-__device__ void store(FarStates<G, kKeysAreRows>& states, int64_t entry, const SweepArgs& args) {
+__device__ void store(FarStates<G, kKeysAreRows>& states, const SweepArgs& args,
+                      const Strip& strip) {
   constexpr int kOfMap = G::kSums + G::kKeySums;
 #pragma unroll
   for (int i = 0; i < G::kState; ++i) {
-    const int map = args.first_map + i / kOfMap, in_map = i % kOfMap;
+    const int map = args.first_map + own_map<G>(strip, i / kOfMap), in_map = i % kOfMap;
     const bool of_keys = in_map >= G::kSums;
     const int64_t row_length = of_keys ? 1 : args.made.row_length;
     float* to = of_keys ? args.made.key_sums : args.made.sums;
-    to[(entry * args.made.maps + map) * G::kDim * row_length +
-       Sums<G, kKeysAreRows>::place(in_map, row_length)] = states[map - args.first_map].at(in_map);
+    to[(int64_t(strip.pair) * args.made.maps + map) * G::kDim * row_length +
+       Sums<G, kKeysAreRows>::place(in_map, row_length)] = states[i / kOfMap].at(in_map);
   }
 }
 

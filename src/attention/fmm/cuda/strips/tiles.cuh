@@ -1,48 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// A warp's own tiles of sixteen tokens in shared memory, and how the next ones get there.
+// A warp's own tiles of sixteen tokens in shared memory, or a team's, and how the next ones get
+// there.
 #pragma once
 
-#include "attention/fmm/cuda/strips/shape.cuh"
+#include "attention/fmm/cuda/strips/operands.cuh"
 
 namespace fmmformer::cuda::strips {
 
 /// Which pieces of sixteen bytes of a tile a lane copies: one of every kRowsAtOnce-th row.
 template <typename G>
 struct Pieces {
-  static constexpr int kPiece = 8, kAcross = G::kDim / kPiece, kRowsAtOnce = kWarpSize / kAcross;
+  static constexpr int kPiece = 16 / sizeof(ElemOf<G>), kAcross = G::kDim / kPiece,
+                       kRowsAtOnce = kWarpSize / kAcross;
   static constexpr int kRounds = kBlockDim / kRowsAtOnce;
   static __device__ __forceinline__ int row() { return lane_id() / kAcross; }
   static __device__ __forceinline__ int channel() { return lane_id() % kAcross * kPiece; }
-  /// The lane's first piece of a tile in shared memory.
-  static __device__ __forceinline__ int shared_offset() { return row() * G::kStride + channel(); }
+  /// The lane's piece in round i, of a tile in shared memory.
+  static __device__ __forceinline__ int shared_offset(int i) {
+    return offset_of<G>(row() + i * kRowsAtOnce, channel());
+  }
 };
 /// A tensor's rows of one (batch entry, head), tile after tile. Nothing here differs by lane:
 /// registers are scarce.
 template <typename G>
 struct Rows {
   const View& view;
-  Elem* next;  // the next tile's
+  ElemOf<G>* next;  // the next tile's
 
   __device__ Rows(const View& view, const Strip& strip) : view(view) {
-    next = static_cast<Elem*>(view.data) + strip.b * view.batch_stride + strip.h * view.head_stride;
+    next = static_cast<ElemOf<G>*>(view.data) + strip.b * view.batch_stride +
+           strip.h * view.head_stride;
   }
   __device__ __forceinline__ void skip(int tiles) {
     next += int64_t(tiles) * kBlockDim * view.row_stride;
   }
   /// The lane's first piece of the next tile.
-  __device__ __forceinline__ Elem* piece() const {
+  __device__ __forceinline__ ElemOf<G>* piece() const {
     return next + (Pieces<G>::row() * static_cast<int>(view.row_stride) + Pieces<G>::channel());
   }
   /// Dead tokens and those beyond the sequence become zeros, whatever memory holds there.
-  __device__ __forceinline__ void copy_tile(Elem* to, uint32_t live, int direction) {
+  __device__ __forceinline__ void copy_tile(ElemOf<G>* to, uint32_t live, int direction) {
     using P = Pieces<G>;
-    const Elem* from = piece();
+    if constexpr (G::kTeam) {
+      for (int i = threadIdx.x; i < kBlockDim * P::kAcross; i += blockDim.x) {
+        const int row = i / P::kAcross, channel = i % P::kAcross * P::kPiece;
+        copy_async(to + offset_of<G>(row, channel),
+                   next + (row * static_cast<int>(view.row_stride) + channel), live >> row & 1);
+      }
+    } else {
+      const ElemOf<G>* from = piece();
 #pragma unroll
-    for (int i = 0; i < P::kRounds; ++i) {
-      // Without bytes to read, the source's address does not matter.
-      copy_async(to + P::shared_offset() + i * P::kRowsAtOnce * G::kStride,
-                 from + i * P::kRowsAtOnce * view.row_stride,
-                 live >> (P::row() + i * P::kRowsAtOnce) & 1);
+      for (int i = 0; i < P::kRounds; ++i) {
+        // Without bytes to read, the source's address does not matter.
+        copy_async(to + P::shared_offset(i), from + i * P::kRowsAtOnce * view.row_stride,
+                   live >> (P::row() + i * P::kRowsAtOnce) & 1);
+      }
     }
     skip(direction);
   }
@@ -68,6 +80,7 @@ struct Tiles {
   static constexpr int kRing = kSlots * kBlockDim, kDirection = kBackwards ? -1 : 1;
   const Layout& layout;
   const SweepArgs& args;
+  const Strip& strip;
   Rows<G> band[2], own[2];  // keys or queries, values or their gradients
   Numbers<kNumbers> numbers;
   int memory;           // the warp's own
@@ -83,6 +96,7 @@ struct Tiles {
                    const View& own_values, int before, int after)
       : layout(layout),
         args(args),
+        strip(strip),
         band{Rows<G>(band_keys, strip), Rows<G>(band_values, strip)},
         own{Rows<G>(own_keys, strip), Rows<G>(own_values, strip)},
         memory(layout.warps + strip.index * layout.warp_bytes),
@@ -93,14 +107,14 @@ struct Tiles {
                : nullptr;
   }
 
-  __device__ __forceinline__ Elem* band_row(int which, int token) const {
-    return shared_at<Elem>(memory + layout.band[which]) + (token & (kRing - 1)) * G::kStride;
+  __device__ __forceinline__ ElemOf<G>* band_row(int which, int token) const {
+    return shared_at<ElemOf<G>>(memory + layout.band[which]) + (token & (kRing - 1)) * G::kStride;
   }
-  __device__ __forceinline__ Elem* band_tile(int which, int tile) const {
+  __device__ __forceinline__ ElemOf<G>* band_tile(int which, int tile) const {
     return band_row(which, tile * kBlockDim);
   }
-  __device__ __forceinline__ Elem* own_tile(int which, int tile) const {
-    return shared_at<Elem>(memory + layout.own[which]) + (tile & 1) * G::kTile;
+  __device__ __forceinline__ ElemOf<G>* own_tile(int which, int tile) const {
+    return shared_at<ElemOf<G>>(memory + layout.own[which]) + (tile & 1) * G::kTile;
   }
   __device__ __forceinline__ float* number(int which, int token) const {
     return shared_at<float>(memory + layout.numbers) + which * kRing + (token & (kRing - 1));
@@ -138,6 +152,14 @@ struct Tiles {
     window = kBackwards ? window << kBlockDim | bits
                         : window >> kBlockDim | uint64_t(bits) << (kSlots - 1) * kBlockDim;
   }
+  /// Waits until what was begun is there and nobody reads the oldest tile any more.
+  __device__ __forceinline__ void arrive() const {
+    wait_for_copies();
+    if constexpr (G::kTeam)
+      __syncthreads();
+    else
+      __syncwarp();
+  }
   /// Reads which tokens of a tile are live, for the next begin_band.
   __device__ __forceinline__ void look_at(int tile) {
     if (!mask) return;
@@ -152,7 +174,7 @@ struct Tiles {
 #pragma unroll
     for (int i = 0; i < kNumbers; i += numbers.kAtOnce) {
       const float* rows = numbers.mine[i / numbers.kAtOnce];
-      if (!rows) continue;
+      if (!rows || (G::kTeam && i / numbers.kAtOnce % strip.warps != strip.warp)) continue;
       float* to = number(i + lane_id() / kBlockDim, token);
       asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(
                        static_cast<uint32_t>(__cvta_generic_to_shared(to))),
@@ -181,8 +203,7 @@ __device__ __forceinline__ void walk(Tiles<G, kBackwards, kOwn, kNumbers>& tiles
 #pragma unroll 1
   for (int i = 0; i < fill; ++i, newest += kDirection) tiles.begin_band(newest);
   tiles.begin_own(start);
-  wait_for_copies();
-  __syncwarp();
+  tiles.arrive();
   int tile = start;
 #pragma unroll 1
   for (int left = last - first; left > 0; --left, tile += kDirection, newest += kDirection) {
@@ -193,8 +214,7 @@ __device__ __forceinline__ void walk(Tiles<G, kBackwards, kOwn, kNumbers>& tiles
       tiles.push(0);
     }
     body(tile);
-    wait_for_copies();
-    __syncwarp();
+    tiles.arrive();
   }
 }
 
