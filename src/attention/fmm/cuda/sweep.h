@@ -4,8 +4,9 @@
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: bf16 and heads of 16 or 32 channels by warps that own a strip
 // of tokens each (strips/), causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/),
-// other heads of up to 128 channels by warps with roles (roles/), in steps of sixteen tokens; all
-// else in chunks of 32 to 128 tokens, sixteen of them a warp.
+// other heads of up to 128 channels by warps with roles (roles/), in steps of sixteen tokens; fp32
+// and causal heads of 64 or 128 channels in chunks of 64 or 32 tokens (chunks_fp32/); all else in
+// chunks of 32 to 128 tokens, sixteen of them a warp.
 // Products run on tensor cores, and the running state stays in registers. Where the pairs alone do
 // not fill the GPU, a sequence is cut into segments, and sum_states makes what each of them starts
 // from.
@@ -67,7 +68,7 @@ struct Partial {
   bool first = true, last = true;
 };
 
-/// Which kernels walk the tokens of a pass in bf16.
+/// Which kernels walk the tokens of a pass, in bf16; in fp32, chunks or else the general ones.
 enum class Walks { kRoles, kStrips, kChunks };
 
 struct SweepArgs {
@@ -120,10 +121,10 @@ struct SweepArgs {
 };
 
 /// The kernels for a pass over everything, on a GPU whose thread blocks may have so much shared
-/// memory. Strips and chunks want bf16, the paper's maps in the paper's order, D = Dv, a narrow
-/// band and rows that start at multiples of sixteen bytes: strips for D of 16 or 32; chunks for D
-/// of 64 or 128, causal, without unit features, with blend weights that are equal for all channels
-/// of a head.
+/// memory. Strips and chunks want the paper's maps in the paper's order, D = Dv, a narrow band and
+/// rows that start at multiples of sixteen bytes: strips bf16 and D of 16 or 32; chunks bf16 or
+/// fp32 and D of 64 or 128, causal, without unit features, with blend weights that are equal for
+/// all channels of a head.
 Walks fitting_walks(const SweepArgs& args, int shared_bytes);
 
 /// What the kernels for a call carry in one pass.

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sweeps as kernels: a thread block walks its segment's chunks.
+//
+// Before a chunk's products all threads make its feature rows; then every warp works on its own
+// rows, and when all have, adds the chunk to its part of the state.
+#pragma once
+
+#include "attention/fmm/cuda/chunks_fp32/far.cuh"
+
+namespace fmmformer::cuda::chunks_fp32 {
+
+template <typename G, bool kOfQueries>
+__global__ void __launch_bounds__(kThreads, 1) sum_kernel(const __grid_constant__ SweepArgs args) {
+  constexpr Sweep kSweep = kOfQueries ? Sweep::kSumOfQueries : Sweep::kSumOfKeys;
+  using S = State<G, kSweep>;
+  Place<G> place(args);
+  const Loader<G> load;
+  const Weights<G> weights(args, place.h);
+  Walk<G, kSweep> walk(args, place);
+  walk.run([](int, uint64_t) {}, [&] { S::begin(args, place); },
+           [&] { make_features(walk, weights); }, [] {}, [&] { S::add(walk, load); });
+  S::store(args, blockIdx.x);
+}
+
+template <typename G>
+__global__ void __launch_bounds__(kThreads, 1)
+    forward_kernel(const __grid_constant__ SweepArgs args) {
+  constexpr Sweep kSweep = Sweep::kForward;
+  using S = State<G, kSweep>;
+  Place<G> place(args);
+  Loader<G> load;
+  const Weights<G> weights(args, place.h);
+  const Band<kSweep> band(args);
+  Walk<G, kSweep> walk(args, place);
+  const auto body = [&] {
+    load.forget();
+    Block a[G::kGroups], out[kSliceBlocks];
+    clear(a), clear(out);
+    if (args.has_near) near_forward<G>(a, walk, band, load, weights.of[G::kMaps]);
+    each_map<G>([&](auto map) {
+      constexpr int l = decltype(map)::value;
+      FeatureRows<G> f;
+      float factor[2];
+      own_features<G, l>(f, walk, load);
+      add_scores<G, l>(a, factor, f, walk, load, weights.of[l]);
+      add_state_values<G, l>(out, factor, f, walk, load);
+    });
+    each_group<G::kGroups>(walk, max(band.groups, far_groups(walk)), [&](int k, int tile) {
+      add_columns<G>(out, split_result(a[k]), load, walk.tile(1, tile), place.slice);
+    });
+    write_rows(walk, args.out, args.partial_out, out);
+  };
+  walk.run([&](int chunk, uint64_t live) { walk.begin_own(0, args.q, chunk, live); },
+           [&] { S::begin(args, place); }, [&] { make_features(walk, weights); }, body,
+           [&] { S::add(walk, load); });
+  if (args.made.sums && place.segment == args.segments - 1) S::store(args, place.pair);
+}
+
+/// Gradients of blend weights, from a sum of rows g and g + 8 a lane and field, into the first
+/// channel's place in args.weight_sums; the others become zeros. Barriers inside.
+template <typename G>
+__device__ void store_weight_sums(const float (&by_field)[G::kFields], const SweepArgs& args,
+                                  const Place<G>& place) {
+  float* all = shared_at(Memory<G, Sweep::kQueries>::kExchange);  // [tiles][fields]
+#pragma unroll
+  for (int field = 0; field < G::kFields; ++field) {
+    float sum = by_field[field];
+#pragma unroll
+    for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
+    if (lane_id() == 0 && place.slice == 0) all[place.tile * G::kFields + field] = sum;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < G::kFields * G::kDim; i += kThreads) {
+    const int field = i / G::kDim, channel = i % G::kDim;
+    const bool near = field == G::kMaps;
+    if (near && !args.has_near) continue;
+    float sum = 0.f;
+    for (int tile = 0; channel == 0 && tile < G::kTiles; ++tile)
+      sum += all[tile * G::kFields + field];
+    const int64_t row =
+        blockIdx.x * int64_t(args.all_maps + 1) + (near ? args.all_maps : args.first_map + field);
+    args.weight_sums[row * G::kDim + channel] = sum;
+  }
+}
+
+template <typename G>
+__global__ void __launch_bounds__(kThreads, 1)
+    query_kernel(const __grid_constant__ SweepArgs args) {
+  constexpr Sweep kSweep = Sweep::kQueries;
+  using S = State<G, kSweep>;
+  Place<G> place(args);
+  Loader<G> load;
+  const Weights<G> weights(args, place.h);
+  const Band<kSweep> band(args);
+  Walk<G, kSweep> walk(args, place);
+  float by_weight[G::kFields];
+#pragma unroll
+  for (int field = 0; field < G::kFields; ++field) by_weight[field] = 0.f;
+  const auto body = [&] {
+    load.forget();
+    Block g[G::kGroups], dq[kSliceBlocks];
+    multiply_raw_groups(g, 1, 1, walk, max(band.groups, far_groups(walk)), load);
+    clear(dq);
+    if (args.has_near)
+      by_weight[G::kMaps] += near_query<G>(dq, g, walk, band, load, weights.of[G::kMaps]);
+    each_map<G>([&](auto map) {
+      constexpr int l = decltype(map)::value;
+      by_weight[l] += far_query<G, l>(dq, g, walk, load, weights.of[l]);
+    });
+    write_rows(walk, args.dq, args.partial_dq, dq);
+  };
+  const auto begin_own_rows = [&](int chunk, uint64_t live) {
+    walk.begin_own(0, args.q, chunk, live), walk.begin_own(1, args.grad_out, chunk, live);
+  };
+  walk.run(
+      begin_own_rows, [&] { S::begin(args, place); }, [&] { make_features(walk, weights); }, body,
+      [&] { S::add(walk, load); });
+  if (args.weight_sums) store_weight_sums<G>(by_weight, args, place);
+}
+
+template <typename G>
+__global__ void __launch_bounds__(kThreads, 1) key_kernel(const __grid_constant__ SweepArgs args) {
+  constexpr Sweep kSweep = Sweep::kKeys;
+  using S = State<G, kSweep>;
+  Place<G> place(args);
+  Loader<G> load;
+  const Weights<G> weights(args, place.h);
+  const Band<kSweep> band(args);
+  Walk<G, kSweep> walk(args, place);
+  const auto body = [&] {
+    load.forget();
+    const int groups = max(band.groups, far_groups(walk));
+    Block a[G::kGroups];  // scores that dv needs; the near field's come with dk
+    clear(a);
+    {
+      Block g[G::kGroups], dk[kSliceBlocks];
+      multiply_raw_groups(g, 1, 1, walk, groups, load);
+      clear(dk);
+      if (args.has_near) near_key<G>(dk, a, g, walk, band, load, weights.of[G::kMaps]);
+      each_map<G>([&](auto map) { far_key<G, decltype(map)::value>(dk, g, walk, load); });
+      write_rows(walk, args.dk, args.partial_dk, dk);
+    }
+    Block dv[kSliceBlocks];
+    clear(dv);
+    each_map<G>([&](auto map) { far_values<G, decltype(map)::value>(a, dv, walk, load); });
+    each_group<G::kGroups>(walk, groups, [&](int k, int tile) {
+      add_columns<G>(dv, split_result(a[k]), load, walk.tile(1, tile), place.slice);
+    });
+    write_rows(walk, args.dv, args.partial_dv, dv);
+  };
+  const auto begin_own_rows = [&](int chunk, uint64_t live) {
+    walk.begin_own(0, args.k, chunk, live), walk.begin_own(1, args.v, chunk, live);
+  };
+  walk.run(
+      begin_own_rows, [&] { S::begin(args, place); }, [&] { make_features(walk, weights); }, body,
+      [&] { S::add(walk, load); });
+}
+
+}  // namespace fmmformer::cuda::chunks_fp32
