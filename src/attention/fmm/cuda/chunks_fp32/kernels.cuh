@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 /// Gradients of blend weights, from a sum of rows g and g + 8 a lane and field, into the first
-/// channel's place in args.weight_sums; the others become zeros. Barriers inside.
+/// channel's place in args.weight_sums: a weight is one number a head. A barrier inside.
 template <typename G>
 __device__ void store_weight_sums(const float (&by_field)[G::kFields], const SweepArgs& args,
                                   const Place<G>& place) {
@@ -70,17 +70,14 @@ __device__ void store_weight_sums(const float (&by_field)[G::kFields], const Swe
     if (lane_id() == 0 && place.slice == 0) all[place.tile * G::kFields + field] = sum;
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < G::kFields * G::kDim; i += kThreads) {
-    const int field = i / G::kDim, channel = i % G::kDim;
-    const bool near = field == G::kMaps;
-    if (near && !args.has_near) continue;
-    float sum = 0.f;
-    for (int tile = 0; channel == 0 && tile < G::kTiles; ++tile)
-      sum += all[tile * G::kFields + field];
-    const int64_t row =
-        blockIdx.x * int64_t(args.all_maps + 1) + (near ? args.all_maps : args.first_map + field);
-    args.weight_sums[row * G::kDim + channel] = sum;
-  }
+  const int field = threadIdx.x;
+  const bool near = field == G::kMaps;
+  if (field >= G::kFields || (near && !args.has_near)) return;
+  float sum = 0.f;
+  for (int tile = 0; tile < G::kTiles; ++tile) sum += all[tile * G::kFields + field];
+  const int64_t row =
+      blockIdx.x * int64_t(args.all_maps + 1) + (near ? args.all_maps : args.first_map + field);
+  args.weight_sums[row * args.all_channels] = sum;
 }
 
 template <typename G>
