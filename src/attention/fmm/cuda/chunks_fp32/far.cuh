@@ -6,28 +6,60 @@
 
 namespace fmmformer::cuda::chunks_fp32 {
 
-/// a += weight * far_scale / norm * <f(q), f(k)>, inside the chunk; `factor` becomes what the rows
-/// were multiplied by. Writes normalisers.
-template <typename G, int l>
-__device__ __forceinline__ void add_scores(Block (&a)[G::kGroups], float (&factor)[2],
-                                           const FeatureRows<G>& f,
-                                           const Walk<G, Sweep::kForward>& walk,
-                                           const Loader<G>& load, float weight) {
+/// scores = <f, columns> inside the chunk for one map's features f of the warp's own rows, and
+/// rows = f S for this slice, with the state before the chunk (or after it, where rows are keys).
+/// each(s, f) sees the features, block by block.
+template <typename G, Sweep kSweep, typename Each>
+__device__ __forceinline__ void multiply_features(Block (&scores)[G::kTiles],
+                                                  Sum (&rows)[kSliceBlocks], int l,
+                                                  const Walk<G, kSweep>& walk,
+                                                  const Loader<G>& load, const Each& each) {
+  using M = Memory<G, kSweep>;
+  const FeatureMap map = walk.args.feature_maps[l];
+  const int state = M::kState + l * M::kStateOfMap;
+  clear(rows);
+  const auto features = [&](int s) {
+    Values f;
+    own_features(f, map, s, walk, load);
+    each(s, f);
+    return split(f);
+  };
+  const auto add_state = [&](int s, const Operand& f) {
+    Operand columns[kSliceBlocks];
+#pragma unroll
+    for (int n = 0; n < kSliceBlocks; ++n) {
+      columns[n] =
+          load.state_columns(state + s * kBlockDim * G::kDim, walk.place.slice * kSliceBlocks + n);
+    }
+    add_products(rows, f, columns);
+  };
+  // The last slice first: the near field, of three groups, begins with the first one.
+  const int mine = G::kShares ? G::kSlices - 1 - walk.place.slice : 0;
+  multiply_groups(
+      scores, features, walk, far_groups(walk), mine, load,
+      [&](int tile) { return walk.feature_tile(l, tile); }, add_state);
+  cut_at_diagonal<kSweep == Sweep::kKeys>(scores[0]);
+}
+
+/// a += weight * far_scale / norm * <f(q), f(k)>, inside the chunk; out += what the state before it
+/// yields. Writes normalisers.
+template <typename G>
+__device__ __forceinline__ void far_forward(Block (&a)[G::kGroups], Block (&out)[kSliceBlocks],
+                                            int l, const Walk<G, Sweep::kForward>& walk,
+                                            const Loader<G>& load, float weight) {
   using M = Memory<G, Sweep::kForward>;
   const SweepArgs& args = walk.args;
-  const int groups = far_groups(walk);
   Block s[G::kTiles];
-  multiply_groups(
-      s, [&](int b) { return split(f[b]); }, walk, groups, load,
-      [&](int tile) { return walk.feature_tile(l, tile); });
-  float norm[2] = {args.fixed_norm, args.fixed_norm};
-  cut_at_diagonal</*kBefore=*/false>(s[0]);
-  if (has_row_sums(args)) {
-    float sum[2] = {0.f, 0.f};
-    const float* z = shared_at(M::kKeySums + l * G::kDim) + lane_id() % 4;
+  Sum rows[kSliceBlocks];
+  float sum[2] = {0.f, 0.f}, norm[2] = {args.fixed_norm, args.fixed_norm}, factor[2];
+  const float* z = shared_at(M::kKeySums + l * G::kDim) + lane_id() % 4;
+  multiply_features<G>(s, rows, l, walk, load, [&](int b, const Values& f) {
 #pragma unroll
-    for (int i = 0; i < 8 * G::kBlocks; ++i)
-      sum[i % 2] += f[i / 8][i / 4 % 2][i % 4] * z[i / 4 * 8 + i % 4 / 2 * 4];
+    for (int i = 0; i < 8; ++i)
+      sum[i % 2] += f[i / 4][i % 4] * z[b * kBlockDim + i / 4 * 8 + i % 4 / 2 * 4];
+  });
+  const int groups = far_groups(walk);
+  if (has_row_sums(args)) {
     each_group<G::kTiles>(walk, groups, [&](int k, int) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) sum[i % 4 / 2] += s[k][i / 4][i % 4];
@@ -43,38 +75,22 @@ __device__ __forceinline__ void add_scores(Block (&a)[G::kGroups], float (&facto
 #pragma unroll
     for (int i = 0; i < 8; ++i) a[k][i / 4][i % 4] += factor[i % 4 / 2] * s[k][i / 4][i % 4];
   });
-}
-
-/// rows += factor * f S, with the state before the chunk (or after it, where rows are keys).
-template <typename G, int l, Sweep kSweep>
-__device__ __forceinline__ void add_state_values(Block (&rows)[kSliceBlocks],
-                                                 const float (&factor)[2], const FeatureRows<G>& f,
-                                                 const Walk<G, kSweep>& walk,
-                                                 const Loader<G>& load) {
-  using M = Memory<G, kSweep>;
 #pragma unroll
-  for (int b = 0; b < G::kBlocks; ++b) {
-    Values scaled;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) scaled[i / 4][i % 4] = factor[i % 2] * f[b][i / 4][i % 4];
-    Operand columns[kSliceBlocks];
-#pragma unroll
-    for (int n = 0; n < kSliceBlocks; ++n) {
-      columns[n] = load.state_columns(M::kState + l * M::kStateOfMap + b * kBlockDim * G::kDim,
-                                      walk.place.slice * kSliceBlocks + n);
-    }
-    add_products(rows, split(scaled), columns);
+  for (int i = 0; i < 8 * kSliceBlocks; ++i) {
+    const Sum& from = rows[i / 8];
+    out[i / 8][i / 4 % 2][i % 4] +=
+        factor[i % 4 / 2] * (from.high[i / 4 % 2][i % 4] + from.low[i / 4 % 2][i % 4]);
   }
 }
 
 /// rows = (the warp's raw rows of own tensor 1) state^T, for this slice of feature channels.
 template <typename G, Sweep kSweep>
-__device__ __forceinline__ void multiply_state(Block (&rows)[kSliceBlocks], int map,
+__device__ __forceinline__ void multiply_state(Sum (&rows)[kSliceBlocks], int map,
                                                const Walk<G, kSweep>& walk, const Loader<G>& load) {
   using M = Memory<G, kSweep>;
   const int state = M::kState + map * M::kStateOfMap + walk.place.slice * kSlice * G::kDim;
   clear(rows);
-#pragma unroll
+#pragma unroll 2
   for (int c = 0; c < G::kBlocks; ++c) {
     Operand columns[kSliceBlocks];
 #pragma unroll
@@ -113,22 +129,17 @@ __device__ __forceinline__ void seen_columns(uint32_t (&ones)[2][4], bool diagon
 
 /// dq += the gradient of one map, from g = grad_out v^T; writes row dots.
 /// Returns <dO, far field> of rows g and g + 8.
-template <typename G, int l>
+template <typename G>
 __device__ __forceinline__ float far_query(Block (&dq)[kSliceBlocks], const Block (&g)[G::kGroups],
-                                           const Walk<G, Sweep::kQueries>& walk,
+                                           int l, const Walk<G, Sweep::kQueries>& walk,
                                            const Loader<G>& load, float weight) {
   using S = State<G, Sweep::kQueries>;
   const SweepArgs& args = walk.args;
   const Place<G>& place = walk.place;
   const bool row_sums = has_row_sums(args);
-  Block u[kSliceBlocks], z[kSliceBlocks];  // sum_j G_ij f(k_j), sum_j f(k_j)
-  multiply_state<G>(u, l, walk, load);
-#pragma unroll
-  for (int n = 0; n < 2 * kSliceBlocks; ++n) {
-    const float2 before = S::key_sums_of(l, place.slice, n);
-    float(&c)[4] = z[n / 2][n % 2];
-    c[0] = c[2] = before.x, c[1] = c[3] = before.y;
-  }
+  Sum u_sums[kSliceBlocks], z_sums[kSliceBlocks];
+  multiply_state<G>(u_sums, l, walk, load);
+  clear(z_sums);
   each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int tile) {
     Operand columns[kSliceBlocks];
 #pragma unroll
@@ -138,17 +149,28 @@ __device__ __forceinline__ float far_query(Block (&dq)[kSliceBlocks], const Bloc
 #pragma unroll
     for (int i = 0; i < 8; ++i) m[i / 4][i % 4] = g[k][i / 4][i % 4];
     if (k == 0) cut_at_diagonal</*kBefore=*/false>(m);
-    add_products(u, split_result(m), columns);
+    add_products(u_sums, split_result(m), columns);
     if (row_sums) {
       uint32_t seen[2][4];
       seen_columns(seen, k == 0);
-      add_exact_products(z, seen, columns);
+      add_exact_products(z_sums, seen, columns);
     }
   });
+  Block u[kSliceBlocks], z[kSliceBlocks];  // sum_j G_ij f(k_j), sum_j f(k_j)
+#pragma unroll
+  for (int n = 0; n < 2 * kSliceBlocks; ++n) {
+    const float2 before = S::key_sums_of(l, place.slice, n);
+    float(&c)[4] = z[n / 2][n % 2];
+    c[0] = c[2] = before.x, c[1] = c[3] = before.y;
+  }
+  clear(u);
+  add_totals(u, u_sums), add_totals(z, z_sums);
   float dot[2] = {0.f, 0.f}, norm[2] = {args.fixed_norm, args.fixed_norm}, factor[2];
   if (row_sums) load_numbers(norm, walk, args.normalisers, args.all_maps, args.first_map + l);
-  each_own_number(walk, [&](int n, int i, float x) {
-    dot[i / 2] += u[n / 2][n % 2][i] * feature_of<kMapOf<G, l>>(x, decay_of(x));
+  with_paper_map(args.feature_maps[l], [&](auto feature, auto) {
+    each_own_number(walk, [&](int n, int i, float x, float e) {
+      dot[i / 2] += u[n / 2][n % 2][i] * feature(x, e);
+    });
   });
   sum_over_row<G>(dot, place, l);
   float by_weight = 0.f;
@@ -168,24 +190,19 @@ __device__ __forceinline__ float far_query(Block (&dq)[kSliceBlocks], const Bloc
     float& to = u[i / 8][i / 4 % 2][i % 4];
     to = factor[r] * (to - dot[r] * z[i / 8][i / 4 % 2][i % 4]);
   }
-  add_input_gradient<G, l>(dq, u, walk);
+  add_input_gradient<G>(dq, u, args.feature_maps[l], walk);
   return by_weight;
 }
 
 /// dk += the gradient of one map, from g = v grad_out^T.
-template <typename G, int l>
+template <typename G>
 __device__ __forceinline__ void far_key(Block (&dk)[kSliceBlocks], const Block (&g)[G::kGroups],
-                                        const Walk<G, Sweep::kKeys>& walk, const Loader<G>& load) {
+                                        int l, const Walk<G, Sweep::kKeys>& walk,
+                                        const Loader<G>& load) {
   using S = State<G, Sweep::kKeys>;
   const Place<G>& place = walk.place;
-  Block d[kSliceBlocks];
-  multiply_state<G>(d, l, walk, load);
-#pragma unroll
-  for (int n = 0; n < 2 * kSliceBlocks; ++n) {
-    const float2 y = S::key_sums_of(l, place.slice, n);
-    float(&c)[4] = d[n / 2][n % 2];
-    c[0] -= y.x, c[1] -= y.y, c[2] -= y.x, c[3] -= y.y;
-  }
+  Sum sums[kSliceBlocks];
+  multiply_state<G>(sums, l, walk, load);
   each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int tile) {
     float2 dots[2];
     S::column_numbers(dots, walk.numbers(kDot<G> + l, tile));
@@ -194,30 +211,32 @@ __device__ __forceinline__ void far_key(Block (&dk)[kSliceBlocks], const Block (
     for (int i = 0; i < 8; ++i)
       m[i / 4][i % 4] = g[k][i / 4][i % 4] - (i % 2 ? dots[i / 4].y : dots[i / 4].x);
     if (k == 0) cut_at_diagonal</*kBefore=*/true>(m);
-    add_columns<G>(d, split_result(m), load, walk.feature_tile(l, tile), place.slice);
+    add_columns<G>(sums, split_result(m), load, walk.feature_tile(l, tile), place.slice);
   });
-  add_input_gradient<G, l>(dk, d, walk);
+  Block d[kSliceBlocks];
+#pragma unroll
+  for (int n = 0; n < 2 * kSliceBlocks; ++n) {
+    const float2 y = S::key_sums_of(l, place.slice, n);
+    float(&c)[4] = d[n / 2][n % 2];
+    c[0] = c[2] = -y.x, c[1] = c[3] = -y.y;
+  }
+  add_totals(d, sums);
+  add_input_gradient<G>(dk, d, walk.args.feature_maps[l], walk);
 }
 
 /// a += <f(k), scaled f(q)> inside the chunk; dv += f(k) T.
-template <typename G, int l>
-__device__ __forceinline__ void far_values(Block (&a)[G::kGroups], Block (&dv)[kSliceBlocks],
+template <typename G>
+__device__ __forceinline__ void far_values(Block (&a)[G::kGroups], Block (&dv)[kSliceBlocks], int l,
                                            const Walk<G, Sweep::kKeys>& walk,
                                            const Loader<G>& load) {
-  FeatureRows<G> f;
-  own_features<G, l>(f, walk, load);
-  const int groups = far_groups(walk);
   Block s[G::kTiles];
-  multiply_groups(
-      s, [&](int b) { return split(f[b]); }, walk, groups, load,
-      [&](int tile) { return walk.feature_tile(l, tile); });
-  cut_at_diagonal</*kBefore=*/true>(s[0]);
-  each_group<G::kTiles>(walk, groups, [&](int k, int) {
+  Sum rows[kSliceBlocks];
+  multiply_features<G>(s, rows, l, walk, load, [](int, const Values&) {});
+  each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) a[k][i / 4][i % 4] += s[k][i / 4][i % 4];
   });
-  const float ones[2] = {1.f, 1.f};
-  add_state_values<G, l>(dv, ones, f, walk, load);
+  add_totals(dv, rows);
 }
 
 }  // namespace fmmformer::cuda::chunks_fp32

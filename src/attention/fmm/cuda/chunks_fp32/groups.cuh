@@ -16,13 +16,11 @@ struct Band {
   int groups;     // none to three
   uint32_t bits;  // elements inside, eight for each group: 4 * (column / 8) + i
   float scale;    // of scores, for powers of 2
-  bool drops;
   uint64_t seed;
 
   __device__ explicit Band(const SweepArgs& args) : bits(0) {
     groups = args.has_near ? (args.left + kBlockDim - 1) / kBlockDim + 1 : 0;
     scale = args.near_scale * kLog2E;
-    drops = args.drop_below > 0;
     seed = dropout_seed(args);
     for (int i = 0; i < kBandGroups * 8; ++i) {
       const int across = column_of(i / 4 % 2, i) - row_of(i % 4);
@@ -60,36 +58,75 @@ __device__ __forceinline__ void each_group(const Walk<G, kSweep>& walk, int grou
   }
 }
 
+/// Groups mine, mine + kSharers, ... of scores become all groups of all slices. Two areas in turn:
+/// who writes to one again has met all who read it at the other's barrier.
+template <typename G, Sweep kSweep, int kCount, int kOwn>
+__device__ __forceinline__ void share_scores(Block (&c)[kCount], const Sum (&sums)[kOwn], int mine,
+                                             const Walk<G, kSweep>& walk, int groups) {
+  using M = Memory<G, kSweep>;
+  const Place<G>& place = walk.place;
+  float4* area =
+      reinterpret_cast<float4*>(shared_at(M::kScores + place.turn * M::kScoresSize +
+                                          place.tile * G::kGroups * kBlockDim * kBlockDim)) +
+      lane_id();
+  place.turn ^= 1;
+#pragma unroll
+  for (int j = 0; j < kOwn; ++j) {
+    if (mine + j * G::kSharers >= groups) continue;
+    Block total;
+    set_total(total, sums[j]);
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      area[((mine + j * G::kSharers) * 2 + n) * kWarpSize] =
+          make_float4(total[n][0], total[n][1], total[n][2], total[n][3]);
+    }
+  }
+  place.meet_slices();
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    if (k >= groups) continue;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const float4 all = area[(k * 2 + n) * kWarpSize];
+      c[k][n][0] = all.x, c[k][n][1] = all.y, c[k][n][2] = all.z, c[k][n][3] = all.w;
+    }
+  }
+}
+
 /// c[k] = rows columns^T for `groups` groups, with rows(s) of every block of channels and
-/// `place_of(tile)` of the columns in shared memory. Two groups at a time: then few products wait
-/// for one another. Beyond the last group c may have that one's product.
-template <typename G, Sweep kSweep, int kCount, typename Rows, typename PlaceOf>
+/// `place_of(tile)` of the columns in shared memory. more(s, rows(s)) comes with every block.
+/// `mine`: which groups this slice begins with, where slices share them.
+template <typename G, Sweep kSweep, int kCount, typename Rows, typename PlaceOf, typename More>
 __device__ __forceinline__ void multiply_groups(Block (&c)[kCount], const Rows& rows,
-                                                const Walk<G, kSweep>& walk, int groups,
-                                                const Loader<G>& load, const PlaceOf& place_of) {
-  const auto multiply = [&](auto count, int from) {
-    constexpr int kAtOnce = decltype(count)::value;
-    int place[kAtOnce];
+                                                const Walk<G, kSweep>& walk, int groups, int mine,
+                                                const Loader<G>& load, const PlaceOf& place_of,
+                                                const More& more) {
+  constexpr int kOwn = (kCount + G::kSharers - 1) / G::kSharers;
+  Sum sums[kOwn];
+  clear(sums);
+  int place[kOwn];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      place[i] = place_of(tile_of_group(walk, min(from + i, groups - 1)));
-      clear(c[from + i]);
+  for (int j = 0; j < kOwn; ++j)
+    place[j] = place_of(tile_of_group(walk, min(mine + j * G::kSharers, groups - 1)));
+#pragma unroll 2
+  for (int s = 0; s < G::kBlocks; ++s) {
+    Values columns[kOwn];
+#pragma unroll
+    for (int j = 0; j < kOwn; ++j) load.plain_values(columns[j], place[j], s);
+    const Operand row = rows(s);
+#pragma unroll
+    for (int j = 0; j < kOwn; ++j) {
+      if (mine + j * G::kSharers >= groups) continue;
+      const Operand column[1] = {split(columns[j])};
+      add_products(sums + j, row, column);
     }
+    more(s, row);
+  }
+  if constexpr (G::kShares) {
+    share_scores<G>(c, sums, mine, walk, groups);
+  } else {
 #pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s) {
-      Operand columns[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) columns[i] = load.plain(place[i], s);
-      add_products(c + from, rows(s), columns);
-    }
-  };
-#pragma unroll
-  for (int from = 0; from < kCount; from += 2) {
-    if (from >= groups) continue;
-    if (from + 1 < kCount)
-      multiply(MapIndex<2>(), from);
-    else
-      multiply(MapIndex<1>(), from);
+    for (int k = 0; k < kCount; ++k) set_total(c[k], sums[k]);
   }
 }
 /// The same with rows of the warp's own tensor `own` and columns of the walk's tensor `other`.
@@ -99,16 +136,31 @@ __device__ __forceinline__ void multiply_raw_groups(Block (&c)[kCount], int own,
                                                     const Loader<G>& load) {
   const auto rows = [&](int s) { return load.plain(walk.own_tile(own), s); };
   const auto place_of = [&](int tile) { return walk.tile(other, tile); };
-  multiply_groups(c, rows, walk, groups, load, place_of);
+  const int mine = G::kShares ? walk.place.slice : 0;
+  multiply_groups(c, rows, walk, groups, mine, load, place_of, [](int, const Operand&) {});
 }
 /// sum += a columns, for this slice of the columns' channels; a is paired.
 template <typename G>
-__device__ __forceinline__ void add_columns(Block (&sum)[kSliceBlocks], const Operand& a,
+__device__ __forceinline__ void add_columns(Sum (&sum)[kSliceBlocks], const Operand& a,
                                             const Loader<G>& load, int tile, int slice) {
   Operand columns[kSliceBlocks];
 #pragma unroll
   for (int b = 0; b < kSliceBlocks; ++b) columns[b] = load.paired(tile, slice * kSliceBlocks + b);
   add_products(sum, a, columns);
+}
+
+/// rows += scores columns, for all groups that the warp's rows see of the walk's tensor 1.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ void add_groups(Block (&rows)[kSliceBlocks],
+                                           const Block (&scores)[G::kGroups],
+                                           const Walk<G, kSweep>& walk, const Band<kSweep>& band,
+                                           const Loader<G>& load) {
+  Sum sums[kSliceBlocks];
+  clear(sums);
+  each_group<G::kGroups>(walk, max(band.groups, far_groups(walk)), [&](int k, int tile) {
+    add_columns<G>(sums, split_result(scores[k]), load, walk.tile(1, tile), walk.place.slice);
+  });
+  add_totals(rows, sums);
 }
 
 }  // namespace fmmformer::cuda::chunks_fp32

@@ -17,8 +17,8 @@ __global__ void __launch_bounds__(kThreads, 1) sum_kernel(const __grid_constant_
   const Loader<G> load;
   const Weights<G> weights(args, place.h);
   Walk<G, kSweep> walk(args, place);
-  walk.run([](int, uint64_t) {}, [&] { S::begin(args, place); },
-           [&] { make_features(walk, weights); }, [] {}, [&] { S::add(walk, load); });
+  walk.run_ahead([&] { S::begin(args, place); }, [&] { make_features(walk, weights); },
+                 [&] { S::add(walk, load); });
   S::store(args, blockIdx.x);
 }
 
@@ -37,17 +37,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     Block a[G::kGroups], out[kSliceBlocks];
     clear(a), clear(out);
     if (args.has_near) near_forward<G>(a, walk, band, load, weights.of[G::kMaps]);
-    each_map<G>([&](auto map) {
-      constexpr int l = decltype(map)::value;
-      FeatureRows<G> f;
-      float factor[2];
-      own_features<G, l>(f, walk, load);
-      add_scores<G, l>(a, factor, f, walk, load, weights.of[l]);
-      add_state_values<G, l>(out, factor, f, walk, load);
-    });
-    each_group<G::kGroups>(walk, max(band.groups, far_groups(walk)), [&](int k, int tile) {
-      add_columns<G>(out, split_result(a[k]), load, walk.tile(1, tile), place.slice);
-    });
+#pragma unroll 1
+    for (int l = 0; l < G::kMaps; ++l) far_forward<G>(a, out, l, walk, load, pick(weights.of, l));
+    add_groups(out, a, walk, band, load);
     write_rows(walk, args.out, args.partial_out, out);
   };
   walk.run([&](int chunk, uint64_t live) { walk.begin_own(0, args.q, chunk, live); },
@@ -100,10 +92,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     clear(dq);
     if (args.has_near)
       by_weight[G::kMaps] += near_query<G>(dq, g, walk, band, load, weights.of[G::kMaps]);
-    each_map<G>([&](auto map) {
-      constexpr int l = decltype(map)::value;
-      by_weight[l] += far_query<G, l>(dq, g, walk, load, weights.of[l]);
-    });
+#pragma unroll 1
+    for (int l = 0; l < G::kMaps; ++l) {
+      const float of_map = far_query<G>(dq, g, l, walk, load, pick(weights.of, l));
+#pragma unroll
+      for (int i = 0; i < G::kMaps; ++i) by_weight[i] += i == l ? of_map : 0.f;
+    }
     write_rows(walk, args.dq, args.partial_dq, dq);
   };
   const auto begin_own_rows = [&](int chunk, uint64_t live) {
@@ -134,15 +128,15 @@ __global__ void __launch_bounds__(kThreads, 1) key_kernel(const __grid_constant_
       multiply_raw_groups(g, 1, 1, walk, groups, load);
       clear(dk);
       if (args.has_near) near_key<G>(dk, a, g, walk, band, load, weights.of[G::kMaps]);
-      each_map<G>([&](auto map) { far_key<G, decltype(map)::value>(dk, g, walk, load); });
+#pragma unroll 1
+      for (int l = 0; l < G::kMaps; ++l) far_key<G>(dk, g, l, walk, load);
       write_rows(walk, args.dk, args.partial_dk, dk);
     }
     Block dv[kSliceBlocks];
     clear(dv);
-    each_map<G>([&](auto map) { far_values<G, decltype(map)::value>(a, dv, walk, load); });
-    each_group<G::kGroups>(walk, groups, [&](int k, int tile) {
-      add_columns<G>(dv, split_result(a[k]), load, walk.tile(1, tile), place.slice);
-    });
+#pragma unroll 1
+    for (int l = 0; l < G::kMaps; ++l) far_values<G>(a, dv, l, walk, load);
+    add_groups(dv, a, walk, band, load);
     write_rows(walk, args.dv, args.partial_dv, dv);
   };
   const auto begin_own_rows = [&](int chunk, uint64_t live) {

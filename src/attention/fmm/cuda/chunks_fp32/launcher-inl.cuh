@@ -22,19 +22,14 @@ cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-/// Calls body(Shape) for the pass's maps: the first ones of three, or where a pass has but one,
-/// any.
+/// Calls body(Shape) for the pass's number of maps.
 template <int kDim, typename Body>
 cudaError_t with_shape(const SweepArgs& args, const Body& body) {
-  if constexpr (PassShape<kDim>::kMaps == 1) {
-    if (args.feature_maps[0] == FeatureMap::kElu) return body(Shape<kDim, 1, 0>());
-    if (args.feature_maps[0] == FeatureMap::kEluFlip) return body(Shape<kDim, 1, 1>());
-    return body(Shape<kDim, 1, 2>());
-  } else {
-    if (args.maps == 1) return body(Shape<kDim, 1, 0>());
-    if (args.maps == 2) return body(Shape<kDim, 2, 0>());
-    return body(Shape<kDim, 3, 0>());
+  if constexpr (PassShape<kDim>::kMaps > 1) {
+    if (args.maps == 3) return body(Shape<kDim, 3>());
+    if (args.maps == 2) return body(Shape<kDim, 2>());
   }
+  return body(Shape<kDim, 1>());
 }
 
 template <int kDim>

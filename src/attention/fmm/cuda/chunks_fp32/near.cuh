@@ -6,26 +6,33 @@
 
 namespace fmmformer::cuda::chunks_fp32 {
 
-/// Calls body(element, what dropout leaves of it: a factor) for a group's elements.
-template <typename G, Sweep kSweep, typename Body>
-__device__ __forceinline__ void each_kept(const Walk<G, kSweep>& walk, const Band<kSweep>& band,
-                                          int tile, const Body& body) {
-  Block kept;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) kept[i / 4][i % 4] = 1.f;
-  if (band.drops) {
-    const int own = walk.token(walk.place.tile), other = walk.token(tile);
+/// What dropout leaves of the band's elements, as bits in the order of Band::bits.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ uint32_t kept_bits(const Walk<G, kSweep>& walk,
+                                              const Band<kSweep>& band) {
+  if (walk.args.drop_below == 0) return ~0u;
+  const int own = walk.token(walk.place.tile);
+  uint32_t bits = 0;
+#pragma unroll 1
+  for (int k = 0; k < band.groups; ++k) {
+    Block factor;
+    const int other = walk.token(tile_of_group(walk, k));
     if (kSweep == Sweep::kKeys) {
-      dropout_by_key(kept, walk.args, band.seed, walk.place.pair, own, other);
+      dropout_by_key(factor, walk.args, band.seed, walk.place.pair, own, other);
     } else {
-      dropout_by_query(kept, walk.args, band.seed, walk.place.pair, own, other);
+      dropout_by_query(factor, walk.args, band.seed, walk.place.pair, own, other);
     }
-  }
 #pragma unroll
-  for (int i = 0; i < 8; ++i) body(i, kept[i / 4][i % 4]);
+    for (int i = 0; i < 8; ++i) bits |= (factor[i / 4][i % 4] > 0.f ? 1u : 0u) << (k * 8 + i);
+  }
+  return bits;
+}
+/// The factor of one element.
+__device__ __forceinline__ float kept_factor(uint32_t bits, int k, int i, const SweepArgs& args) {
+  return bits >> (k * 8 + i) & 1 ? args.keep_factor : 0.f;
 }
 
-/// a += weight * softmax; writes log_sum_exp.
+/// a = weight * softmax, where the band reaches; writes log_sum_exp.
 template <typename G>
 __device__ __forceinline__ void near_forward(Block (&a)[G::kGroups],
                                              const Walk<G, Sweep::kForward>& walk,
@@ -62,10 +69,12 @@ __device__ __forceinline__ void near_forward(Block (&a)[G::kGroups],
     total[r] = quad_sum(total[r]);
     factor[r] = total[r] > 0.f ? __fdividef(weight, total[r]) : 0.f;
   }
-  each_group<kBandGroups>(walk, band.groups, [&](int k, int tile) {
-    each_kept(walk, band, tile, [&](int i, float kept) {
-      a[k][i / 4][i % 4] += factor[i % 4 / 2] * kept * p[k][i / 4][i % 4];
-    });
+  const uint32_t kept = kept_bits(walk, band);
+  each_group<kBandGroups>(walk, band.groups, [&](int k, int) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      a[k][i / 4][i % 4] = factor[i % 4 / 2] * kept_factor(kept, k, i, args) * p[k][i / 4][i % 4];
+    }
   });
   const uint32_t live = walk.live_bits(walk.place.tile);
   float* log_sum_exp = args.log_sum_exp + walk.place.row_index(args, 1, 0);
@@ -90,14 +99,16 @@ __device__ __forceinline__ float near_query(Block (&dq)[kSliceBlocks], const Blo
   log_sum[0] *= kLog2E, log_sum[1] *= kLog2E;
   Block p[kBandGroups];
   multiply_raw_groups(p, 0, 0, walk, band.groups, load);
+  const uint32_t kept = kept_bits(walk, band);
   each_group<kBandGroups>(walk, band.groups, [&](int k, int tile) {
     const uint32_t inside = band.inside(k, walk.live_bits(tile));
-    each_kept(walk, band, tile, [&](int i, float kept) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
       float& element = p[k][i / 4][i % 4];
       element = inside >> i & 1 ? element : -INFINITY;
       element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]);
-      dot[i % 4 / 2] += element * kept * g[k][i / 4][i % 4];
-    });
+      dot[i % 4 / 2] += element * kept_factor(kept, k, i, args) * g[k][i / 4][i % 4];
+    }
   });
   float by_weight = 0.f;
 #pragma unroll
@@ -108,12 +119,17 @@ __device__ __forceinline__ float near_query(Block (&dq)[kSliceBlocks], const Blo
   }
   float* dots = args.row_dots + walk.place.row_index(args, args.all_maps + 1, args.all_maps);
   each_row_once(walk, [&](int r, int token) { dots[token] = dot[r]; });
+  Sum sums[kSliceBlocks];
+  clear(sums);
   each_group<kBandGroups>(walk, band.groups, [&](int k, int tile) {
-    each_kept(walk, band, tile, [&](int i, float kept) {
-      p[k][i / 4][i % 4] *= factor * kept * g[k][i / 4][i % 4] - dot[i % 4 / 2];
-    });
-    add_columns<G>(dq, split_result(p[k]), load, walk.tile(0, tile), walk.place.slice);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      p[k][i / 4][i % 4] *=
+          factor * kept_factor(kept, k, i, args) * g[k][i / 4][i % 4] - dot[i % 4 / 2];
+    }
+    add_columns<G>(sums, split_result(p[k]), load, walk.tile(0, tile), walk.place.slice);
   });
+  add_totals(dq, sums);
   return by_weight;
 }
 
@@ -129,22 +145,28 @@ __device__ __forceinline__ void near_key(Block (&dk)[kSliceBlocks], Block (&a)[G
   const float factor = walk.args.near_scale * weight;
   Block p[kBandGroups];
   multiply_raw_groups(p, 0, 0, walk, band.groups, load);
+  const uint32_t kept = kept_bits(walk, band);
+  Sum sums[kSliceBlocks];
+  clear(sums);
   each_group<kBandGroups>(walk, band.groups, [&](int k, int tile) {
     const uint32_t inside = band.inside(k, walk.live_bits(tile));
     float2 log_sums[2], dots[2];
     S::column_numbers(log_sums, walk.numbers(kLogSumExp, tile));
     S::column_numbers(dots, walk.numbers(kDot<G> + G::kMaps, tile));
-    each_kept(walk, band, tile, [&](int i, float kept) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float left = kept_factor(kept, k, i, walk.args);
       const float log_sum = (i % 2 ? log_sums[i / 4].y : log_sums[i / 4].x) * kLog2E;
       const float dot = i % 2 ? dots[i / 4].y : dots[i / 4].x;
       float& element = p[k][i / 4][i % 4];
       element = inside >> i & 1 ? element : -INFINITY;
       element = Bf16::exp2(element * band.scale - log_sum);
-      a[k][i / 4][i % 4] = weight * kept * element;
-      element *= factor * kept * g[k][i / 4][i % 4] - dot;
-    });
-    add_columns<G>(dk, split_result(p[k]), load, walk.tile(0, tile), walk.place.slice);
+      a[k][i / 4][i % 4] = weight * left * element;
+      element *= factor * left * g[k][i / 4][i % 4] - dot;
+    }
+    add_columns<G>(sums, split_result(p[k]), load, walk.tile(0, tile), walk.place.slice);
   });
+  add_totals(dk, sums);
 }
 
 }  // namespace fmmformer::cuda::chunks_fp32

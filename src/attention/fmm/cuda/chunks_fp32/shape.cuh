@@ -3,9 +3,10 @@
 // walks chunks of 64 or 32 tokens.
 //
 // A block has a segment of one (batch entry, head). A warp owns sixteen rows of the chunk and 32 of
-// their channels of results, so that two or four warps, slices, have the same rows; they compute
-// the same scores. Raw rows, features and the state are in shared memory, all in fp32: operands are
-// split where they are loaded (split.cuh), and every warp adds to its own part of the state.
+// their channels of results, so that two or four warps, slices, have the same rows. They share the
+// work of their scores, where there is room to exchange them. Raw rows, features and the state are
+// in shared memory, all in fp32: operands are split where they are loaded (split.cuh), and every
+// warp adds to its own part of the state.
 //
 // Blend weights are one number a head here, so that near field and all maps are one matrix of
 // scores before it meets v.
@@ -26,26 +27,22 @@ constexpr int kSliceBlocks = kSlice / kBlockDim;
 constexpr int kPiece = 4;  // numbers that are copied at once
 static_assert(kFarthest == kHalo * kBlockDim);
 
-/// What is known at compile time: D = Dv = kDim, and of elu, elu_flip, tanh1 the kMaps from
-/// kFirstMap on.
-template <int kDim_, int kMaps_, int kFirstMap_>
+/// What is known at compile time: D = Dv = kDim, and how many maps a pass has.
+template <int kDim_, int kMaps_>
 struct Shape {
-  static constexpr int kDim = kDim_, kMaps = kMaps_, kFirstMap = kFirstMap_, kFields = kMaps + 1;
+  static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr int kTiles = PassShape<kDim>::kTiles, kChunk = PassShape<kDim>::kChunk;
   static constexpr int kBlocks = kDim / kBlockDim;  // of channels
   static constexpr int kSlices = kDim / kSlice;
   static_assert(kTiles * kSlices == kWarps);
   static constexpr int kGroups = kTiles > kBandGroups ? kTiles : kBandGroups;  // of columns
+  // Whether the slices of sixteen rows share the work of scores: three maps leave no room for it.
+  static constexpr bool kShares = kMaps <= 2;
+  static constexpr int kSharers = kShares ? kSlices : 1;
   // In shared memory, in numbers. Rows are padded so that eight of them, or eight neighbouring
   // columns of every other row, lie in different banks.
   static constexpr int kRow = kDim + 4, kTile = kBlockDim * kRow, kArea = kTiles * kTile;
 };
-
-/// The map number l of a pass.
-template <typename G, int l>
-constexpr FeatureMap kMapOf = l + G::kFirstMap == 0   ? FeatureMap::kElu
-                              : l + G::kFirstMap == 1 ? FeatureMap::kEluFlip
-                                                      : FeatureMap::kTanh1;
 
 __device__ __forceinline__ float* shared_at(int offset) {
   extern __shared__ __align__(128) float dynamic_memory[];
@@ -61,8 +58,9 @@ struct Memory {
   // Numbers of a row that come with it: log_sum_exp, normalisers, the maps' dots, the near one.
   static constexpr int kNumberCount = kOfQueries ? 2 * G::kFields : 0;
 
-  static constexpr int kRing = 2 * G::kTiles + kHalo;  // tiles: the chunk, the next one, the halo
-  static constexpr int kBand = 0;                      // [2][kRing] tiles
+  // Tiles of a ring: the chunk, the next one, and the halo; or the next two.
+  static constexpr int kRing = kSums ? 3 * G::kTiles : 2 * G::kTiles + kHalo;
+  static constexpr int kBand = 0;                                  // [2][kRing] tiles
   static constexpr int kOwn = kBand + 2 * kRing * G::kTile;        // [kOwnTensors][kTiles] tiles
   static constexpr int kFeatures = kOwn + kOwnTensors * G::kArea;  // [kMaps][kTiles] tiles
   static constexpr int kState = kFeatures + G::kMaps * G::kArea;   // [kMaps][kDim][kDim]
@@ -71,8 +69,11 @@ struct Memory {
   static constexpr int kNumbers = kKeySums + G::kMaps * G::kDim;    // [kNumberCount][kRing][16]
   static constexpr int kExchange = kNumbers + kNumberCount * kRing * kBlockDim;
   static constexpr int kExchangeSize = G::kFields * kWarps * kBlockDim;  // of the query sweep
+  // [2][kTiles][kGroups] blocks of scores, on their way between slices
+  static constexpr int kScores = kExchange + (kSweep == Sweep::kQueries ? kExchangeSize : 0);
+  static constexpr int kScoresSize = G::kTiles * G::kGroups * kBlockDim * kBlockDim;
   static constexpr int kBytes =
-      (kExchange + (kSweep == Sweep::kQueries ? kExchangeSize : 0)) * int(sizeof(float));
+      (kScores + (G::kShares && !kSums ? 2 * kScoresSize : 0)) * int(sizeof(float));
 };
 
 /// The chunks [begin, end) that a thread block walks, and what a warp has to do there.
@@ -81,6 +82,7 @@ struct Place {
   int pair, b, h, segment;
   int begin, end;
   int warp, tile, slice;  // tile: of the chunk, the rows of this warp
+  mutable int turn = 0;   // which half of Memory::kScores comes next
 
   __device__ explicit Place(const SweepArgs& args) {
     pair = blockIdx.x / args.segments, segment = blockIdx.x % args.segments;

@@ -51,40 +51,64 @@ __device__ __forceinline__ void step(float (&c)[4], const uint32_t (&a)[4], uint
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-/// c[i] += a b[i]^T of parts that are tf32 numbers; sums that do not wait for one another side by
-/// side.
-template <int kCount, typename PartOf>
-__device__ __forceinline__ void add_parts(Block* c, const uint32_t (&a)[2][4],
-                                          const Operand (&b)[kCount], const PartOf& part_of) {
+/// c += a b^T of parts that are tf32 numbers, in one of the two steps.
+__device__ __forceinline__ void add_step(Block& c, const uint32_t (&a)[4], const uint32_t (&b)[4]) {
+  step(c[0], a, b[0], b[2]);
+  step(c[1], a, b[1], b[3]);
+}
+
+/// Sums of products. Tensor cores cut a sum off where others round it, at every step: the small
+/// terms have a sum of their own, which adds little to that, and fewer steps wait for one another.
+using cuda::clear;
+struct Sum {
+  Block high, low;
+};
+template <int kCount>
+__device__ __forceinline__ void clear(Sum (&sums)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) clear(sums[i].high), clear(sums[i].low);
+}
+/// c += sum.
+__device__ __forceinline__ void add_total(Block& c, const Sum& sum) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) c[i / 4][i % 4] += sum.high[i / 4][i % 4] + sum.low[i / 4][i % 4];
+}
+template <int kCount>
+__device__ __forceinline__ void add_totals(Block (&c)[kCount], const Sum (&sums)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) add_total(c[i], sums[i]);
+}
+__device__ __forceinline__ void set_total(Block& c, const Sum& sum) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) c[i / 4][i % 4] = sum.high[i / 4][i % 4] + sum.low[i / 4][i % 4];
+}
+
+/// sums[i] += a b[i]^T for kCount blocks.
+template <int kCount>
+__device__ __forceinline__ void add_products(Sum* sums, const Operand& a,
+                                             const Operand (&b)[kCount]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) add_step(sums[i].low, a.low[h], b[i].high[h]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) add_step(sums[i].high, a.high[h], b[i].high[h]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) add_step(sums[i].low, a.high[h], b[i].low[h]);
+  }
+}
+/// The same where a's numbers are tf32 numbers.
+template <int kCount>
+__device__ __forceinline__ void add_exact_products(Sum* sums, const uint32_t (&a)[2][4],
+                                                   const Operand (&b)[kCount]) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-#pragma unroll
-      for (int n = 0; n < 2; ++n) step(c[i][n], a[h], part_of(b[i])[h][n], part_of(b[i])[h][2 + n]);
+      add_step(sums[i].high, a[h], b[i].high[h]);
+      add_step(sums[i].low, a[h], b[i].low[h]);
     }
   }
-}
-struct High {
-  __device__ const uint32_t (&operator()(const Operand& x) const)[2][4] { return x.high; }
-};
-struct Low {
-  __device__ const uint32_t (&operator()(const Operand& x) const)[2][4] { return x.low; }
-};
-/// c[i] += a b[i]^T for kCount blocks.
-template <int kCount>
-__device__ __forceinline__ void add_products(Block* c, const Operand& a,
-                                             const Operand (&b)[kCount]) {
-  add_parts(c, a.low, b, High());
-  add_parts(c, a.high, b, Low());
-  add_parts(c, a.high, b, High());
-}
-/// The same where a's numbers are tf32 numbers.
-template <int kCount>
-__device__ __forceinline__ void add_exact_products(Block* c, const uint32_t (&a)[2][4],
-                                                   const Operand (&b)[kCount]) {
-  add_parts(c, a, b, Low());
-  add_parts(c, a, b, High());
 }
 
 /// Four pieces of eight rows by four numbers: lane 8 i + j says where row j of piece i is.

@@ -21,53 +21,12 @@ struct State {
     return M::kState + map * M::kStateOfMap + row * G::kDim + (column ^ key_of_row(row) * kPiece);
   }
 
-  /// Adds the walk's chunk.
+  /// Adds the walk's chunk, summed up by itself first: sums of a long walk are rounded this way.
   static __device__ __forceinline__ void add(const Walk<G, kSweep>& walk, const Loader<G>& load) {
-    const int first_tile = walk.place.warp % 4 * kDown, first_block = walk.place.warp / 4 * kAcross;
-    Block sums[G::kMaps][kDown][kAcross];
-    float key_sums[G::kMaps][kDown][2];
-    each_pair(first_tile, first_block, [&](int l, int m, int n, int row, float2* pair) {
-      float* c = sums[l][m][n / 2][n % 2] + 2 * row;
-      c[0] = pair->x, c[1] = pair->y;
-    });
-#pragma unroll
-    for (int i = 0; i < G::kMaps * kDown * 2; ++i)
-      key_sums[i / 2 / kDown][i / 2 % kDown][i % 2] = 0.f;
-#pragma unroll
-    for (int t = 0; t < G::kTiles; ++t) {
-      Operand values[kAcross];
-#pragma unroll
-      for (int n = 0; n < kAcross; ++n) values[n] = load.paired(walk.tile(1, t), first_block + n);
-#pragma unroll
-      for (int l = 0; l < G::kMaps; ++l) {
-        float2 dots[2] = {make_float2(1.f, 1.f), make_float2(1.f, 1.f)};
-        if constexpr (M::kOfQueries) column_numbers(dots, walk.numbers(kDot<G> + l, t));
-#pragma unroll
-        for (int m = 0; m < kDown; ++m) {
-          Values f;
-          load.paired_values(f, walk.feature_tile(l, t), first_tile + m);
-#pragma unroll
-          for (int i = 0; i < 8; ++i) {
-            const float dot = i % 4 / 2 ? dots[i / 4].y : dots[i / 4].x;
-            key_sums[l][m][i % 2] += M::kOfQueries ? dot * f[i / 4][i % 4] : f[i / 4][i % 4];
-          }
-          add_products(sums[l][m], split(f), values);
-        }
-      }
-    }
-    each_pair(first_tile, first_block, [&](int l, int m, int n, int row, float2* pair) {
-      const float* c = sums[l][m][n / 2][n % 2] + 2 * row;
-      *pair = make_float2(c[0], c[1]);
-    });
-#pragma unroll
-    for (int i = 0; i < G::kMaps * kDown * 2; ++i) {
-      const int l = i / 2 / kDown, m = i / 2 % kDown;
-      const float sum = quad_sum(key_sums[l][m][i % 2]);
-      if (first_block == 0 && lane_id() % 4 == 0) {
-        *shared_at(M::kKeySums + l * G::kDim + (first_tile + m) * kBlockDim + row_of(i % 2 * 2)) +=
-            sum;
-      }
-    }
+    const int first_block = walk.place.warp / 4 * kAcross;
+#pragma unroll 1
+    for (int m = 0; m < kDown; ++m)
+      add_rows(walk, load, walk.place.warp % 4 * kDown + m, first_block);
   }
 
   /// What a segment begins with. A barrier must follow.
@@ -115,28 +74,52 @@ struct State {
   }
 
  private:
-  /// body(map, tile, eight columns, eight rows, where) for the pairs of a warp's part, as a
-  /// product's result has them.
-  template <typename Body>
-  static __device__ __forceinline__ void each_pair(int first_tile, int first_block,
-                                                   const Body& body) {
+  /// ... of sixteen feature channels of every map.
+  static __device__ __forceinline__ void add_rows(const Walk<G, kSweep>& walk,
+                                                  const Loader<G>& load, int tile,
+                                                  int first_block) {
+    Sum sums[G::kMaps][kAcross];
+    float key_sums[G::kMaps][2];
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) clear(sums[l]), key_sums[l][0] = key_sums[l][1] = 0.f;
+#pragma unroll 1
+    for (int t = 0; t < G::kTiles; ++t) {
+      Operand values[kAcross];
+#pragma unroll
+      for (int n = 0; n < kAcross; ++n) values[n] = load.paired(walk.tile(1, t), first_block + n);
+#pragma unroll
+      for (int l = 0; l < G::kMaps; ++l) {
+        Values f;
+        load.paired_values(f, walk.feature_tile(l, t), tile);
+        float2 dots[2] = {make_float2(1.f, 1.f), make_float2(1.f, 1.f)};
+        if constexpr (M::kOfQueries) column_numbers(dots, walk.numbers(kDot<G> + l, t));
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          key_sums[l][i % 2] += f[i / 4][i % 4] * (i % 4 / 2 ? dots[i / 4].y : dots[i / 4].x);
+        add_products(sums[l], split(f), values);
+      }
+    }
     const int g = lane_id() / 4;
-    const int rows = (first_tile * kBlockDim + g) * G::kDim;
-    const int column = first_block * kBlockDim + column_of(0, 0);
-    const int lane_place = column ^ key_of_row(g) * kPiece;
+    const int rows = M::kState + (tile * kBlockDim + g) * G::kDim;
+    const int column = (first_block * kBlockDim + column_of(0, 0)) ^ key_of_row(g) * kPiece;
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) {
 #pragma unroll
-      for (int m = 0; m < kDown; ++m) {
+      for (int i = 0; i < 4 * kAcross; ++i) {
+        const int n = i / 2, r = i % 2;  // eight columns, eight rows
+        float2* at = reinterpret_cast<float2*>(
+            shared_at(rows + l * M::kStateOfMap + r * 8 * G::kDim + (column ^ n * 8)));
+        const float* high = sums[l][n / 2].high[n % 2] + 2 * r;
+        const float* low = sums[l][n / 2].low[n % 2] + 2 * r;
+        float2 both = *at;
+        both.x += high[0] + low[0], both.y += high[1] + low[1];
+        *at = both;
+      }
 #pragma unroll
-        for (int n = 0; n < 2 * kAcross; ++n) {
-#pragma unroll
-          for (int row = 0; row < 2; ++row) {
-            const int place = M::kState + l * M::kStateOfMap + rows +
-                              (m * kBlockDim + row * 8) * G::kDim + (lane_place ^ n * 8);
-            body(l, m, n, row, reinterpret_cast<float2*>(shared_at(place)));
-          }
-        }
+      for (int r = 0; r < 2; ++r) {
+        const float sum = quad_sum(key_sums[l][r]);
+        if (first_block == 0 && lane_id() % 4 == 0)
+          *shared_at(M::kKeySums + l * G::kDim + tile * kBlockDim + row_of(2 * r)) += sum;
       }
     }
   }

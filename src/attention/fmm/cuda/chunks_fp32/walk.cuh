@@ -28,7 +28,6 @@ __device__ __forceinline__ float* rows_of(const View& view, const Place<G>& plac
 
 /// Where a row's numbers are among those of Memory::kNumbers.
 constexpr int kLogSumExp = 0;
-template <typename G>
 constexpr int kNorm = 1;  // of the first map
 template <typename G>
 constexpr int kDot = 1 + G::kMaps;  // of the first map; the near field's follows the last
@@ -111,11 +110,7 @@ struct Walk {
     for (int left = place.end - place.begin; left > 0; --left) {
       place.forget();
       prepare();
-      if (left > 1) {
-        coming = live_tokens(chunk + kDirection);
-        look_at(chunk + 2 * kDirection);
-        copy<kTiles>(kDirection * kTiles, coming);
-      }
+      if (left > 1) begin(kDirection, coming);
       commit_copies();
       wait_for_older_copies();
       __syncthreads();
@@ -131,7 +126,41 @@ struct Walk {
     }
   }
 
+  /// The same without own rows and body, in sums: a step is short, so two chunks are under way.
+  template <typename First, typename Prepare, typename Finish>
+  __device__ __forceinline__ void run_ahead(const First& first, const Prepare& prepare,
+                                            const Finish& finish) {
+    int left = place.end - place.begin;
+    look_at(chunk);
+    begin(0, live);
+    commit_copies();
+    if (left > 1) begin(1, coming);
+    commit_copies();
+    first();
+    wait_for_older_copies();
+    __syncthreads();
+#pragma unroll 1
+    for (; left > 0; --left) {
+      uint64_t later = 0;
+      if (left > 2) begin(2, later);
+      commit_copies();
+      prepare();
+      __syncthreads();
+      finish();
+      wait_for_older_copies();
+      __syncthreads();
+      ++chunk, slot = ring_place(kTiles);
+      live = coming, coming = later;
+    }
+  }
+
  private:
+  /// Begins to copy the chunk that was looked at last, so many from the walk's.
+  __device__ __forceinline__ void begin(int further, uint64_t& of_live) {
+    of_live = live_tokens(chunk + further);
+    look_at(chunk + further + kDirection);
+    copy<kTiles>(further * kTiles, of_live);
+  }
   __device__ void look_at(int of_chunk) {
     if (!args.token_mask) return;
     const bool* mask = args.token_mask + int64_t(place.b) * args.length;
@@ -205,8 +234,7 @@ struct Walk {
       return args.row_dots + place.row_index(args, dots, args.first_map + n - kDot<G>);
     }
     return args.normaliser == Normaliser::kRowSum
-               ? args.normalisers +
-                     place.row_index(args, args.all_maps, args.first_map + n - kNorm<G>)
+               ? args.normalisers + place.row_index(args, args.all_maps, args.first_map + n - kNorm)
                : nullptr;
   }
 };
