@@ -82,7 +82,9 @@ struct State {
     float key_sums[G::kMaps][2];
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) clear(sums[l]), key_sums[l][0] = key_sums[l][1] = 0.f;
-#pragma unroll 1
+    // Elsewhere code of this length would crowd the instruction cache.
+    constexpr int kAtOnce = M::kSums ? G::kTiles : 1;
+#pragma unroll kAtOnce
     for (int t = 0; t < G::kTiles; ++t) {
       Operand values[kAcross];
 #pragma unroll
