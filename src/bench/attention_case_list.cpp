@@ -220,8 +220,8 @@ void add_shapes(Cases& cases) {
   cases.push_back({.name = "many_heads", .batch = 5, .length = 40, .heads = 13, .head_dim = 8});
 }
 
-/// Heads of 64 and 128 channels, which a GPU walks in chunks of 64 tokens: lengths at a chunk's
-/// end, bands across it, and more chunks than one thread block walks.
+/// Heads of 64 and 128 channels, which a GPU walks in chunks of 64 or 32 tokens: lengths at a
+/// chunk's end, bands across it, and more chunks than one thread block walks.
 void add_chunks(Cases& cases) {
   const std::vector<FeatureMap> two = {kElu, kEluFlip}, three = {kElu, kEluFlip, kTanh1};
   for (const int64_t head_dim : {64, 128}) {
@@ -251,6 +251,14 @@ void add_chunks(Cases& cases) {
                      .near_dropout = 0.1,
                      .layout = Layout::kBhnd});
   }
+  cases.push_back({.name = "three_maps_of_128_channels",
+                   .batch = 1,
+                   .length = 290,
+                   .heads = 1,
+                   .head_dim = 128,
+                   .bandwidth = 20,
+                   .feature_maps = three,
+                   .mask = MaskPattern::kRight});
   cases.push_back({.name = "one_map_of_64_channels",
                    .length = 200,
                    .head_dim = 64,

@@ -3,6 +3,7 @@
 #include "attention/fmm/cuda/sweep.h"
 
 #include "attention/fmm/cuda/chunks/launcher.cuh"
+#include "attention/fmm/cuda/chunks_fp32/launcher.cuh"
 #include "attention/fmm/cuda/launcher.cuh"
 #include "attention/fmm/cuda/roles/launcher.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
@@ -15,7 +16,10 @@ constexpr int kThreads = 256;
 
 /// Calls body(launcher, what its passes carry) for the call's arithmetic and head size.
 template <typename Body>
-auto with_precise_launcher(int key_dim, const Body& body) {
+auto with_precise_launcher(int key_dim, bool in_chunks, const Body& body) {
+  if (in_chunks && key_dim <= 64)
+    return body(chunks_fp32::Launcher<64>(), chunks_fp32::PassShape<64>());
+  if (in_chunks) return body(chunks_fp32::Launcher<128>(), chunks_fp32::PassShape<128>());
   if (key_dim <= 16) return body(Launcher<Tf32x3, 16>(), PassShape<Tf32x3, 16>());
   if (key_dim <= 32) return body(Launcher<Tf32x3, 32>(), PassShape<Tf32x3, 32>());
   if (key_dim <= 64) return body(Launcher<Tf32x3, 64>(), PassShape<Tf32x3, 64>());
@@ -43,7 +47,7 @@ auto with_launcher(const Call& call, const Body& body) {
     return call.precise ? with_strips_launcher<Tf32x3>(key_dim, body)
                         : with_strips_launcher<Bf16>(key_dim, body);
   }
-  if (call.precise) return with_precise_launcher(key_dim, body);
+  if (call.precise) return with_precise_launcher(key_dim, call.walks == Walks::kChunks, body);
   if (call.walks == Walks::kRoles) return with_bf16_launcher(key_dim, body);
   if (key_dim <= 64) return body(chunks::Launcher<64>(), chunks::PassShape<64>());
   return body(chunks::Launcher<128>(), chunks::PassShape<128>());
@@ -141,10 +145,11 @@ __global__ void reduce_kernel(const float* sums, Index batch, Index heads, Index
   if (threadIdx.x == 0) store_weight(gradient, index, parts[0]);
 }
 
-/// All maps in one pass, the first ones of the paper's.
+/// All of the operator's maps, the first ones of the paper's, in bf16 or fp32.
 bool has_paper_maps(const SweepArgs& args) {
   constexpr FeatureMap kPaper[] = {FeatureMap::kElu, FeatureMap::kEluFlip, FeatureMap::kTanh1};
-  bool fits = args.head_dim == args.value_dim && args.maps > 0 && args.maps == args.all_maps;
+  bool fits = args.element == (args.precise ? Element::kFloat32 : Element::kBFloat16);
+  fits &= args.head_dim == args.value_dim && args.maps > 0 && args.maps == args.all_maps;
   for (int l = 0; l < args.maps; ++l) fits &= args.feature_maps[l] == kPaper[l];
   return fits;
 }
@@ -157,7 +162,6 @@ bool has_aligned_rows(const SweepArgs& args) {
 }
 // In both, the largest score is sought before scores are scaled.
 bool fits_strips(const SweepArgs& args, int shared_bytes) {
-  if (args.element == Element::kFloat16) return false;
   if (args.head_dim != 16 && args.head_dim != 32) return false;
   if (args.element == Element::kFloat32 &&
       strips::PassShape<Tf32x3, 32>::kSharedBytes > shared_bytes)
@@ -168,14 +172,15 @@ bool fits_strips(const SweepArgs& args, int shared_bytes) {
          args.halo_before + args.halo_after + 32 <= 64;  // tokens of a ring
 }
 bool fits_chunks(const SweepArgs& args, int shared_bytes) {
-  const auto fits = [&](auto shape) {
+  const auto fits = [&](auto shape, auto precise_shape) {
+    if (args.precise) return precise_shape.kSharedBytes <= shared_bytes;  // maps in several passes
     return args.maps <= shape.kMaps && shape.kSharedBytes <= shared_bytes;
   };
+  static_assert(chunks::kFarthest == chunks_fp32::kFarthest);
   const bool near_fits = !args.has_near || (args.left <= chunks::kFarthest && args.near_scale > 0);
-  return args.element == Element::kBFloat16 && args.causal && args.uniform_weights &&
-         !args.unit_features && near_fits &&
-         ((args.head_dim == 64 && fits(chunks::PassShape<64>())) ||
-          (args.head_dim == 128 && fits(chunks::PassShape<128>())));
+  return args.causal && args.uniform_weights && !args.unit_features && near_fits &&
+         ((args.head_dim == 64 && fits(chunks::PassShape<64>(), chunks_fp32::PassShape<64>())) ||
+          (args.head_dim == 128 && fits(chunks::PassShape<128>(), chunks_fp32::PassShape<128>())));
 }
 
 }  // namespace

@@ -3,11 +3,11 @@
 //
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: heads of 16 or 32 channels by warps that own a strip of tokens
-// each (strips/); in bf16, causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/),
-// other heads of up to 128 channels by warps with roles (roles/), in steps of sixteen tokens; all
-// else in chunks of 32 to 128 tokens, sixteen of them a warp. Products run on tensor cores, and the
-// running state stays in registers. Where the pairs alone do not fill the GPU, a sequence is cut
-// into segments, and sum_states makes what each of them starts from.
+// each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/, and in fp32
+// chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles (roles/), in steps
+// of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a warp. Products run
+// on tensor cores, and the running state stays in registers. Where the pairs alone do not fill the
+// GPU, a sequence is cut into segments, and sum_states makes what each of them starts from.
 //
 // A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
 // sums meet in fp32 memory.
@@ -121,8 +121,8 @@ struct SweepArgs {
 
 /// The kernels for a pass over everything, on a GPU whose thread blocks may have so much shared
 /// memory. Strips and chunks want the paper's maps in the paper's order, D = Dv, a narrow band and
-/// rows that start at multiples of sixteen bytes: strips bf16 or fp32 and D of 16 or 32; chunks
-/// bf16 and D of 64 or 128, causal, without unit features, with blend weights that are equal for
+/// rows that start at multiples of sixteen bytes, in bf16 or fp32: strips D of 16 or 32; chunks D
+/// of 64 or 128, causal, without unit features, with blend weights that are equal for
 /// all channels of a head.
 Walks fitting_walks(const SweepArgs& args, int shared_bytes);
 

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// The far fields of a warp's sixteen rows, map by map. The formulas are those of docs/math.md.
+#pragma once
+
+#include "attention/fmm/cuda/chunks_fp32/near.cuh"
+
+namespace fmmformer::cuda::chunks_fp32 {
+
+/// scores = <f, columns> inside the chunk for one map's features f of the warp's own rows, and
+/// rows = f S for this slice, with the state before the chunk (or after it, where rows are keys).
+/// each(s, f) sees the features, block by block.
+template <typename G, Sweep kSweep, typename Each>
+__device__ __forceinline__ void multiply_features(Block (&scores)[G::kTiles],
+                                                  Sum (&rows)[kSliceBlocks], int l,
+                                                  const Walk<G, kSweep>& walk,
+                                                  const Loader<G>& load, const Each& each) {
+  using M = Memory<G, kSweep>;
+  const FeatureMap map = walk.args.feature_maps[l];
+  const int state = M::kState + l * M::kStateOfMap;
+  clear(rows);
+  const auto features = [&](int s) {
+    Values f;
+    own_features(f, map, s, walk, load);
+    each(s, f);
+    return split(f);
+  };
+  const auto add_state = [&](int s, const Operand& f) {
+    Operand columns[kSliceBlocks];
+#pragma unroll
+    for (int n = 0; n < kSliceBlocks; ++n) {
+      columns[n] =
+          load.state_columns(state + s * kBlockDim * G::kDim, walk.place.slice * kSliceBlocks + n);
+    }
+    add_products(rows, f, columns);
+  };
+  // The last slice first: the near field, of three groups, begins with the first one.
+  const int mine = G::kShares ? G::kSlices - 1 - walk.place.slice : 0;
+  multiply_groups(
+      scores, features, walk, far_groups(walk), mine, load,
+      [&](int tile) { return walk.feature_tile(l, tile); }, add_state);
+  cut_at_diagonal<kSweep == Sweep::kKeys>(scores[0]);
+}
+
+/// a += weight * far_scale / norm * <f(q), f(k)>, inside the chunk; out += what the state before it
+/// yields. Writes normalisers.
+template <typename G>
+__device__ __forceinline__ void far_forward(Block (&a)[G::kGroups], Block (&out)[kSliceBlocks],
+                                            int l, const Walk<G, Sweep::kForward>& walk,
+                                            const Loader<G>& load, float weight) {
+  using M = Memory<G, Sweep::kForward>;
+  const SweepArgs& args = walk.args;
+  Block s[G::kTiles];
+  Sum rows[kSliceBlocks];
+  float sum[2] = {0.f, 0.f}, norm[2] = {args.fixed_norm, args.fixed_norm}, factor[2];
+  const float* z = shared_at(M::kKeySums + l * G::kDim) + lane_id() % 4;
+  multiply_features<G>(s, rows, l, walk, load, [&](int b, const Values& f) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      sum[i % 2] += f[i / 4][i % 4] * z[b * kBlockDim + i / 4 * 8 + i % 4 / 2 * 4];
+  });
+  const int groups = far_groups(walk);
+  if (has_row_sums(args)) {
+    each_group<G::kTiles>(walk, groups, [&](int k, int) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum[i % 4 / 2] += s[k][i / 4][i % 4];
+    });
+    norm[0] = quad_sum(sum[0]) + args.eps, norm[1] = quad_sum(sum[1]) + args.eps;
+    float* normalisers =
+        args.normalisers + walk.place.row_index(args, args.all_maps, args.first_map + l);
+    each_row_once(walk, [&](int r, int token) { normalisers[token] = norm[r]; });
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) factor[r] = __fdividef(weight * args.far_scale, norm[r]);
+  each_group<G::kTiles>(walk, groups, [&](int k, int) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) a[k][i / 4][i % 4] += factor[i % 4 / 2] * s[k][i / 4][i % 4];
+  });
+#pragma unroll
+  for (int i = 0; i < 8 * kSliceBlocks; ++i) {
+    const Sum& from = rows[i / 8];
+    out[i / 8][i / 4 % 2][i % 4] +=
+        factor[i % 4 / 2] * (from.high[i / 4 % 2][i % 4] + from.low[i / 4 % 2][i % 4]);
+  }
+}
+
+/// rows = (the warp's raw rows of own tensor 1) state^T, for this slice of feature channels.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ void multiply_state(Sum (&rows)[kSliceBlocks], int map,
+                                               const Walk<G, kSweep>& walk, const Loader<G>& load) {
+  using M = Memory<G, kSweep>;
+  const int state = M::kState + map * M::kStateOfMap + walk.place.slice * kSlice * G::kDim;
+  clear(rows);
+#pragma unroll 2
+  for (int c = 0; c < G::kBlocks; ++c) {
+    Operand columns[kSliceBlocks];
+#pragma unroll
+    for (int b = 0; b < kSliceBlocks; ++b)
+      columns[b] = load.state(state + b * kBlockDim * G::kDim, c);
+    add_products(rows, load.plain(walk.own_tile(1), c), columns);
+  }
+}
+
+/// x of rows g and g + 8 summed over a row's columns, of all slices. `room`: which of the exchange
+/// area's rows to use.
+template <typename G>
+__device__ __forceinline__ void sum_over_row(float (&x)[2], const Place<G>& place, int room) {
+  float* of_tile = shared_at(Memory<G, Sweep::kQueries>::kExchange) +
+                   (room * G::kTiles + place.tile) * G::kSlices * kBlockDim;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = quad_sum(x[r]);
+    if (lane_id() % 4 == 0) of_tile[place.slice * kBlockDim + row_of(2 * r)] = sum;
+    x[r] = 0.f;
+  }
+  place.meet_slices();
+#pragma unroll
+  for (int i = 0; i < 2 * G::kSlices; ++i)
+    x[i % 2] += of_tile[i / 2 * kBlockDim + row_of(i % 2 * 2)];
+}
+
+/// Ones for the columns of a group that rows see, paired: all, or those up to the diagonal.
+__device__ __forceinline__ void seen_columns(uint32_t (&ones)[2][4], bool diagonal) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int row = row_of(i % 2 * 2), column = column_of(i / 4, i % 4 / 2);
+    ones[i / 4][i % 4] = diagonal && column > row ? 0u : __float_as_uint(1.f);
+  }
+}
+
+/// dq += the gradient of one map, from g = grad_out v^T; writes row dots.
+/// Returns <dO, far field> of rows g and g + 8.
+template <typename G>
+__device__ __forceinline__ float far_query(Block (&dq)[kSliceBlocks], const Block (&g)[G::kGroups],
+                                           int l, const Walk<G, Sweep::kQueries>& walk,
+                                           const Loader<G>& load, float weight) {
+  using S = State<G, Sweep::kQueries>;
+  const SweepArgs& args = walk.args;
+  const Place<G>& place = walk.place;
+  const bool row_sums = has_row_sums(args);
+  Sum u_sums[kSliceBlocks], z_sums[kSliceBlocks];
+  multiply_state<G>(u_sums, l, walk, load);
+  clear(z_sums);
+  each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int tile) {
+    Operand columns[kSliceBlocks];
+#pragma unroll
+    for (int b = 0; b < kSliceBlocks; ++b)
+      columns[b] = load.paired(walk.feature_tile(l, tile), place.slice * kSliceBlocks + b);
+    Block m;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) m[i / 4][i % 4] = g[k][i / 4][i % 4];
+    if (k == 0) cut_at_diagonal</*kBefore=*/false>(m);
+    add_products(u_sums, split_result(m), columns);
+    if (row_sums) {
+      uint32_t seen[2][4];
+      seen_columns(seen, k == 0);
+      add_exact_products(z_sums, seen, columns);
+    }
+  });
+  Block u[kSliceBlocks], z[kSliceBlocks];  // sum_j G_ij f(k_j), sum_j f(k_j)
+#pragma unroll
+  for (int n = 0; n < 2 * kSliceBlocks; ++n) {
+    const float2 before = S::key_sums_of(l, place.slice, n);
+    float(&c)[4] = z[n / 2][n % 2];
+    c[0] = c[2] = before.x, c[1] = c[3] = before.y;
+  }
+  clear(u);
+  add_totals(u, u_sums), add_totals(z, z_sums);
+  float dot[2] = {0.f, 0.f}, norm[2] = {args.fixed_norm, args.fixed_norm}, factor[2];
+  if (row_sums) load_numbers(norm, walk, args.normalisers, args.all_maps, args.first_map + l);
+  with_paper_map(args.feature_maps[l], [&](auto feature, auto) {
+    each_own_number(walk, [&](int n, int i, float x, float e) {
+      dot[i / 2] += u[n / 2][n % 2][i] * feature(x, e);
+    });
+  });
+  sum_over_row<G>(dot, place, l);
+  float by_weight = 0.f;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const bool live = walk.live_bits(place.tile) >> row_of(2 * r) & 1;
+    const float inverse = live ? __fdividef(1.f, norm[r]) : 0.f, scale = args.far_scale * inverse;
+    by_weight += scale * dot[r];
+    factor[r] = scale * weight;
+    dot[r] = row_sums ? dot[r] * inverse : 0.f;
+  }
+  float* dots = args.row_dots + place.row_index(args, args.all_maps + 1, args.first_map + l);
+  each_row_once(walk, [&](int r, int token) { dots[token] = dot[r]; });
+#pragma unroll
+  for (int i = 0; i < 8 * kSliceBlocks; ++i) {
+    const int r = i % 4 / 2;
+    float& to = u[i / 8][i / 4 % 2][i % 4];
+    to = factor[r] * (to - dot[r] * z[i / 8][i / 4 % 2][i % 4]);
+  }
+  add_input_gradient<G>(dq, u, args.feature_maps[l], walk);
+  return by_weight;
+}
+
+/// dk += the gradient of one map, from g = v grad_out^T.
+template <typename G>
+__device__ __forceinline__ void far_key(Block (&dk)[kSliceBlocks], const Block (&g)[G::kGroups],
+                                        int l, const Walk<G, Sweep::kKeys>& walk,
+                                        const Loader<G>& load) {
+  using S = State<G, Sweep::kKeys>;
+  const Place<G>& place = walk.place;
+  Sum sums[kSliceBlocks];
+  multiply_state<G>(sums, l, walk, load);
+  each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int tile) {
+    float2 dots[2];
+    S::column_numbers(dots, walk.numbers(kDot<G> + l, tile));
+    Block m;
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      m[i / 4][i % 4] = g[k][i / 4][i % 4] - (i % 2 ? dots[i / 4].y : dots[i / 4].x);
+    if (k == 0) cut_at_diagonal</*kBefore=*/true>(m);
+    add_columns<G>(sums, split_result(m), load, walk.feature_tile(l, tile), place.slice);
+  });
+  Block d[kSliceBlocks];
+#pragma unroll
+  for (int n = 0; n < 2 * kSliceBlocks; ++n) {
+    const float2 y = S::key_sums_of(l, place.slice, n);
+    float(&c)[4] = d[n / 2][n % 2];
+    c[0] = c[2] = -y.x, c[1] = c[3] = -y.y;
+  }
+  add_totals(d, sums);
+  add_input_gradient<G>(dk, d, walk.args.feature_maps[l], walk);
+}
+
+/// a += <f(k), scaled f(q)> inside the chunk; dv += f(k) T.
+template <typename G>
+__device__ __forceinline__ void far_values(Block (&a)[G::kGroups], Block (&dv)[kSliceBlocks], int l,
+                                           const Walk<G, Sweep::kKeys>& walk,
+                                           const Loader<G>& load) {
+  Block s[G::kTiles];
+  Sum rows[kSliceBlocks];
+  multiply_features<G>(s, rows, l, walk, load, [](int, const Values&) {});
+  each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) a[k][i / 4][i % 4] += s[k][i / 4][i % 4];
+  });
+  add_totals(dv, rows);
+}
+
+}  // namespace fmmformer::cuda::chunks_fp32

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of the sweeps that walk chunks in fp32, for causal heads of kDim channels; each size is
+// compiled in a file of its own.
+#pragma once
+
+#include "attention/fmm/cuda/sweep.h"
+
+namespace fmmformer::cuda::chunks_fp32 {
+
+constexpr int kFarthest = 32;  // tokens before a query that a band may reach
+
+enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
+
+template <int kDim>
+struct Launcher {
+  static cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream);
+  static cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
+  static cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
+  static cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
+};
+
+/// What a pass carries, as PassShape says it of the other kernels. A state of 128 channels fills
+/// half of shared memory: there every map is a pass of its own, over chunks of half the length.
+template <int kDim>
+struct PassShape {
+  static constexpr int kValueDim = kDim;
+  static constexpr int kTiles = kDim <= 64 ? 4 : 2;  // of sixteen tokens, in a chunk
+  static constexpr int kChunk = kTiles * 16;
+  static constexpr int kMaps = kDim <= 64 ? 3 : 1;
+  static constexpr int kSharedBytes = 227 * 1024;  // at most
+  static constexpr int maps(int) { return kMaps; }
+  /// Blocks that fill a GPU: one a multiprocessor; wide heads in three rounds, so that the last
+  /// one's gaps matter less.
+  static constexpr int blocks(int, int, bool) { return kMultiprocessors * (kDim <= 64 ? 1 : 3); }
+};
+
+}  // namespace fmmformer::cuda::chunks_fp32

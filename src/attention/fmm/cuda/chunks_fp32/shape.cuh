@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who does what, for causal heads of 64 or 128 channels in fp32: a thread block of eight warps
+// walks chunks of 64 or 32 tokens.
+//
+// A block has a segment of one (batch entry, head). A warp owns sixteen rows of the chunk and 32 of
+// their channels of results, so that two or four warps, slices, have the same rows. They share the
+// work of their scores, where there is room to exchange them. Raw rows, features and the state are
+// in shared memory, all in fp32: operands are split where they are loaded (split.cuh), and every
+// warp adds to its own part of the state.
+//
+// Blend weights are one number a head here, so that near field and all maps are one matrix of
+// scores before it meets v.
+#pragma once
+
+#include "attention/fmm/cuda/chunks_fp32/launcher.cuh"
+#include "attention/fmm/cuda/fragment.cuh"
+#include "attention/fmm/cuda/tile.cuh"
+
+namespace fmmformer::cuda::chunks_fp32 {
+
+constexpr int kWarps = 8, kThreads = kWarps * kWarpSize;
+constexpr int kSchedulers = 4;          // of a multiprocessor; warp w belongs to w % kSchedulers
+constexpr int kHalo = 2;                // tiles of a neighbour that a band may reach
+constexpr int kBandGroups = kHalo + 1;  // of sixteen columns that a band may touch
+constexpr int kSlice = 32;              // channels of a warp's results
+constexpr int kSliceBlocks = kSlice / kBlockDim;
+constexpr int kPiece = 4;  // numbers that are copied at once
+static_assert(kFarthest == kHalo * kBlockDim);
+
+/// What is known at compile time: D = Dv = kDim, and how many maps a pass has.
+template <int kDim_, int kMaps_>
+struct Shape {
+  static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
+  static constexpr int kTiles = PassShape<kDim>::kTiles, kChunk = PassShape<kDim>::kChunk;
+  static constexpr int kBlocks = kDim / kBlockDim;  // of channels
+  static constexpr int kSlices = kDim / kSlice;
+  static_assert(kTiles * kSlices == kWarps);
+  static constexpr int kGroups = kTiles > kBandGroups ? kTiles : kBandGroups;  // of columns
+  // Whether the slices of sixteen rows share the work of scores: three maps leave no room for it.
+  static constexpr bool kShares = kMaps <= 2;
+  static constexpr int kSharers = kShares ? kSlices : 1;
+  // In shared memory, in numbers. Rows are padded so that eight of them, or eight neighbouring
+  // columns of every other row, lie in different banks.
+  static constexpr int kRow = kDim + 4, kTile = kBlockDim * kRow, kArea = kTiles * kTile;
+};
+
+__device__ __forceinline__ float* shared_at(int offset) {
+  extern __shared__ __align__(128) float dynamic_memory[];
+  return dynamic_memory + offset;
+}
+
+/// Where things lie in a sweep's shared memory, in numbers.
+template <typename G, Sweep kSweep>
+struct Memory {
+  static constexpr bool kSums = kSweep == Sweep::kSumOfKeys || kSweep == Sweep::kSumOfQueries;
+  static constexpr bool kOfQueries = kSweep == Sweep::kKeys || kSweep == Sweep::kSumOfQueries;
+  static constexpr int kOwnTensors = kSums ? 0 : kSweep == Sweep::kForward ? 1 : 2;
+  // Numbers of a row that come with it: log_sum_exp, normalisers, the maps' dots, the near one.
+  static constexpr int kNumberCount = kOfQueries ? 2 * G::kFields : 0;
+
+  // Tiles of a ring: the chunk, the next one, and the halo; or the next two.
+  static constexpr int kRing = kSums ? 3 * G::kTiles : 2 * G::kTiles + kHalo;
+  static constexpr int kBand = 0;                                  // [2][kRing] tiles
+  static constexpr int kOwn = kBand + 2 * kRing * G::kTile;        // [kOwnTensors][kTiles] tiles
+  static constexpr int kFeatures = kOwn + kOwnTensors * G::kArea;  // [kMaps][kTiles] tiles
+  static constexpr int kState = kFeatures + G::kMaps * G::kArea;   // [kMaps][kDim][kDim]
+  static constexpr int kStateOfMap = G::kDim * G::kDim;
+  static constexpr int kKeySums = kState + G::kMaps * kStateOfMap;  // [kMaps][kDim]
+  static constexpr int kNumbers = kKeySums + G::kMaps * G::kDim;    // [kNumberCount][kRing][16]
+  static constexpr int kExchange = kNumbers + kNumberCount * kRing * kBlockDim;
+  static constexpr int kExchangeSize = G::kFields * kWarps * kBlockDim;  // of the query sweep
+  // [2][kTiles][kGroups] blocks of scores, on their way between slices
+  static constexpr int kScores = kExchange + (kSweep == Sweep::kQueries ? kExchangeSize : 0);
+  static constexpr int kScoresSize = G::kTiles * G::kGroups * kBlockDim * kBlockDim;
+  static constexpr int kBytes =
+      (kScores + (G::kShares && !kSums ? 2 * kScoresSize : 0)) * int(sizeof(float));
+};
+
+/// The chunks [begin, end) that a thread block walks, and what a warp has to do there.
+template <typename G>
+struct Place {
+  int pair, b, h, segment;
+  int begin, end;
+  int warp, tile, slice;  // tile: of the chunk, the rows of this warp
+  mutable int turn = 0;   // which half of Memory::kScores comes next
+
+  __device__ explicit Place(const SweepArgs& args) {
+    pair = blockIdx.x / args.segments, segment = blockIdx.x % args.segments;
+    b = pair / args.heads, h = pair % args.heads;
+    const int first = segment * args.segment_length;
+    begin = first / G::kChunk;
+    end = (min(first + args.segment_length, args.length) + G::kChunk - 1) / G::kChunk;
+    // The same in every lane, as the compiler sees from the shuffle.
+    warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0);
+    slice = warp / G::kTiles, tile = warp % G::kTiles;
+    // The last rows see the most columns: no scheduler has two warps with them.
+    if (warp >= kSchedulers) tile = G::kTiles - 1 - tile;
+  }
+  /// Of one of `fields` numbers that every row has, [pairs, fields, length].
+  __device__ int64_t row_index(const SweepArgs& args, int fields, int field) const {
+    return (int64_t(pair) * fields + field) * args.length;
+  }
+  /// Keeps the compiler from computing addresses before the walk: those of a step are cheaper than
+  /// the registers that would hold them.
+  __device__ __forceinline__ void forget() { asm volatile("" : "+r"(pair), "+r"(b), "+r"(h)); }
+  /// Waits for the other warps with the same rows.
+  __device__ __forceinline__ void meet_slices() const {
+    named_barrier(1 + tile, G::kSlices * kWarpSize);
+  }
+
+ private:
+  static __device__ __forceinline__ void named_barrier(int name, int threads) {
+    asm volatile("bar.sync %0, %1;\n" ::"r"(name), "r"(threads) : "memory");
+  }
+};
+
+}  // namespace fmmformer::cuda::chunks_fp32

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tokens that a walk meets: two tensors' rows that all warps see (keys and values, or queries
+// and grad_out) in rings of tiles, and the chunk's own rows. The next chunk's are under way while
+// this one is worked on.
+#pragma once
+
+#include "attention/fmm/cuda/chunks_fp32/split.cuh"
+
+namespace fmmformer::cuda::chunks_fp32 {
+
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+}
+/// Waits for all copies but those of the newest group.
+__device__ __forceinline__ void wait_for_older_copies() {
+  asm volatile("cp.async.wait_group 1;\n" ::: "memory");
+}
+__device__ __forceinline__ void copy_number(float* to, const float* from) {
+  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(address), "l"(from) : "memory");
+}
+
+/// The first row of a view's (batch entry, head).
+template <typename G>
+__device__ __forceinline__ float* rows_of(const View& view, const Place<G>& place) {
+  return static_cast<float*>(view.data) + place.b * view.batch_stride + place.h * view.head_stride;
+}
+
+/// Where a row's numbers are among those of Memory::kNumbers.
+constexpr int kLogSumExp = 0;
+constexpr int kNorm = 1;  // of the first map
+template <typename G>
+constexpr int kDot = 1 + G::kMaps;  // of the first map; the near field's follows the last
+
+template <typename G, Sweep kSweep>
+struct Walk {
+  using M = Memory<G, kSweep>;
+  static constexpr bool kBackwards = kSweep == Sweep::kKeys;
+  static constexpr int kDirection = kBackwards ? -1 : 1;
+  static constexpr int kTiles = G::kTiles, kChunk = G::kChunk;
+  const SweepArgs& args;
+  Place<G>& place;
+  int chunk;             // the walk's
+  int slot = 0;          // of its first tile in the ring
+  uint64_t live = 0;     // its live tokens,
+  uint64_t beside = 0;   // those of the chunk that was before it,
+  uint64_t coming = 0;   // and of the next
+  uint8_t looked_at[2];  // this lane's tokens of the chunk that is copied next
+
+  __device__ Walk(const SweepArgs& args, Place<G>& place)
+      : args(args), place(place), chunk(kBackwards ? place.end - 1 : place.begin) {}
+
+  /// Tile `index` of the ring, counted from the chunk's first.
+  __device__ __forceinline__ int ring_place(int index) const {
+    const unsigned at = slot + index + (index < 0 ? M::kRing : 0);
+    return min(at, at - M::kRing);  // the latter is huge unless it is the place
+  }
+  __device__ __forceinline__ int tile(int which, int index) const {
+    return M::kBand + (which * M::kRing + ring_place(index)) * G::kTile;
+  }
+  /// One of the numbers that sixteen rows have, see Memory.
+  __device__ __forceinline__ float* numbers(int which, int index) const {
+    return shared_at(M::kNumbers + (which * M::kRing + ring_place(index)) * kBlockDim);
+  }
+  __device__ __forceinline__ int own_tile(int which) const {
+    return M::kOwn + which * G::kArea + place.tile * G::kTile;
+  }
+  static __device__ __forceinline__ int feature_tile(int map, int index) {
+    return M::kFeatures + map * G::kArea + index * G::kTile;
+  }
+  /// Bits of the live tokens of a tile of the chunk or the halo.
+  __device__ __forceinline__ uint32_t live_bits(int index) const {
+    const uint64_t bits = index < 0 || index >= kTiles ? beside : live;
+    return static_cast<uint32_t>(bits >> (index & (kTiles - 1)) * kBlockDim) & 0xffffu;
+  }
+  __device__ __forceinline__ int token(int index) const {
+    return chunk * kChunk + index * kBlockDim;
+  }
+
+  /// Begins to copy the rows of a chunk, for the warps that own them.
+  __device__ void begin_own(int which, const View& view, int of_chunk, uint64_t of_live) const {
+    copy_rows<kTiles>(view, of_chunk * kChunk, of_live,
+                      [&](int i) { return M::kOwn + which * G::kArea + i * G::kTile; });
+  }
+
+  /// Walks the chunks, a barrier after each part: prepare(), with the chunk's tiles there; body(),
+  /// with the own rows too; finish(). begin_own_rows(chunk, live) copies own rows; first() comes
+  /// while the first copies are under way.
+  template <typename BeginOwnRows, typename First, typename Prepare, typename Body, typename Finish>
+  __device__ __forceinline__ void run(const BeginOwnRows& begin_own_rows, const First& first,
+                                      const Prepare& prepare, const Body& body,
+                                      const Finish& finish) {
+    look_at(chunk - kDirection);
+    beside = live_tokens(chunk - kDirection);
+    look_at(chunk);
+    live = live_tokens(chunk);
+    look_at(chunk + kDirection);
+    if (args.has_near) {
+      copy<kHalo>(kBackwards ? kTiles : -kHalo,
+                  kBackwards ? beside : beside >> (kChunk - kHalo * kBlockDim));
+    }
+    copy<kTiles>(0, live);
+    commit_copies();
+    begin_own_rows(chunk, live);
+    commit_copies();
+    first();
+    wait_for_older_copies();
+    __syncthreads();
+#pragma unroll 1
+    for (int left = place.end - place.begin; left > 0; --left) {
+      place.forget();
+      prepare();
+      if (left > 1) begin(kDirection, coming);
+      commit_copies();
+      wait_for_older_copies();
+      __syncthreads();
+      body();
+      __syncthreads();
+      if (left > 1) begin_own_rows(chunk + kDirection, coming);
+      commit_copies();
+      finish();
+      wait_for_older_copies();
+      __syncthreads();
+      chunk += kDirection, slot = ring_place(kDirection * kTiles);
+      beside = live, live = coming;
+    }
+  }
+
+  /// The same without own rows and body, in sums: a step is short, so two chunks are under way.
+  template <typename First, typename Prepare, typename Finish>
+  __device__ __forceinline__ void run_ahead(const First& first, const Prepare& prepare,
+                                            const Finish& finish) {
+    int left = place.end - place.begin;
+    look_at(chunk);
+    begin(0, live);
+    commit_copies();
+    if (left > 1) begin(1, coming);
+    commit_copies();
+    first();
+    wait_for_older_copies();
+    __syncthreads();
+#pragma unroll 1
+    for (; left > 0; --left) {
+      uint64_t later = 0;
+      if (left > 2) begin(2, later);
+      commit_copies();
+      prepare();
+      __syncthreads();
+      finish();
+      wait_for_older_copies();
+      __syncthreads();
+      ++chunk, slot = ring_place(kTiles);
+      live = coming, coming = later;
+    }
+  }
+
+ private:
+  /// Begins to copy the chunk that was looked at last, so many from the walk's.
+  __device__ __forceinline__ void begin(int further, uint64_t& of_live) {
+    of_live = live_tokens(chunk + further);
+    look_at(chunk + further + kDirection);
+    copy<kTiles>(further * kTiles, of_live);
+  }
+  __device__ void look_at(int of_chunk) {
+    if (!args.token_mask) return;
+    const bool* mask = args.token_mask + int64_t(place.b) * args.length;
+#pragma unroll
+    for (int i = 0; i < kChunk / kWarpSize; ++i) {
+      const int at = of_chunk * kChunk + i * kWarpSize + lane_id();
+      looked_at[i] = mask[min(max(at, 0), args.length - 1)];
+    }
+  }
+  /// Of the chunk that was looked at last.
+  __device__ uint64_t live_tokens(int of_chunk) const {
+    const int inside = min(max(args.length - of_chunk * kChunk, 0), kChunk);
+    uint64_t bits = of_chunk < 0 || inside == 0 ? 0 : ~uint64_t(0) >> (64 - inside);
+    if (args.token_mask) {
+      uint64_t marked = 0;
+#pragma unroll
+      for (int i = 0; i < kChunk / kWarpSize; ++i)
+        marked |= uint64_t(__ballot_sync(~0u, looked_at[i] != 0)) << i * kWarpSize;
+      bits &= marked;
+    }
+    return bits;
+  }
+  /// Copies kCount tiles of a view from token `first` on to place_of(tile). Dead tokens and those
+  /// beyond the sequence become zeros, whatever memory holds there.
+  template <int kCount, typename PlaceOf>
+  __device__ __forceinline__ void copy_rows(const View& view, int first, uint64_t bits,
+                                            const PlaceOf& place_of) const {
+    constexpr int kPieces = G::kDim / kPiece, kRowsAtOnce = kThreads / kPieces;
+    const int row = threadIdx.x / kPieces, piece = threadIdx.x % kPieces;
+    const float* from =
+        rows_of(view, place) + int64_t(first + row) * view.row_stride + piece * kPiece;
+    const int offset = row * G::kRow + piece * kPiece;
+#pragma unroll
+    for (int i = 0; i < kCount * kBlockDim; i += kRowsAtOnce) {
+      // Without bytes to read, the source's address does not matter.
+      copy_async(shared_at(place_of(i / kBlockDim) + i % kBlockDim * G::kRow + offset),
+                 from + i * view.row_stride, bits >> (row + i) & 1);
+    }
+  }
+  /// Tiles of both tensors from `index` on, counted from the walk's chunk.
+  template <int kCount>
+  __device__ __forceinline__ void copy(int index, uint64_t bits) const {
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+      const View& view =
+          M::kOfQueries ? (which == 0 ? args.q : args.grad_out) : (which == 0 ? args.k : args.v);
+      copy_rows<kCount>(view, token(index), bits, [&](int i) { return tile(which, index + i); });
+    }
+    if constexpr (M::kOfQueries) copy_numbers<kCount>(index);
+  }
+  template <int kCount>
+  __device__ __forceinline__ void copy_numbers(int index) const {
+    constexpr int kTokens = kCount * kBlockDim;
+    const int row = threadIdx.x % kTokens;
+    const int from = min(max(token(index) + row, 0), args.length - 1);
+#pragma unroll 1
+    for (int n = threadIdx.x / kTokens; n < M::kNumberCount; n += kThreads / kTokens) {
+      const float* source = row_numbers(n);
+      if (source) copy_number(numbers(n, index + row / kBlockDim) + row % kBlockDim, source + from);
+    }
+  }
+  __device__ const float* row_numbers(int n) const {
+    const int dots = args.all_maps + 1;
+    if (n == kLogSumExp) {
+      return args.has_near ? args.log_sum_exp + place.row_index(args, 1, 0) : nullptr;
+    }
+    if (n == kDot<G> + G::kMaps) {
+      return args.has_near ? args.row_dots + place.row_index(args, dots, args.all_maps) : nullptr;
+    }
+    if (n >= kDot<G>) {
+      return args.row_dots + place.row_index(args, dots, args.first_map + n - kDot<G>);
+    }
+    return args.normaliser == Normaliser::kRowSum
+               ? args.normalisers + place.row_index(args, args.all_maps, args.first_map + n - kNorm)
+               : nullptr;
+  }
+};
+
+}  // namespace fmmformer::cuda::chunks_fp32
