@@ -125,7 +125,7 @@ def test_it_runs_on_the_current_stream() -> None:
 def test_double_is_refused_with_the_way_out() -> None:
     tensors = {name: tensor.double() for name, tensor in on_gpu(length=8).items()}
     with pytest.raises(ValueError, match="Double on a GPU.*float"):
-        torch.ops.fmmformer.fast_weight_attention_forward(*tensors.values(), None, [0, 1, 1], [1e-5, 1.0], False)
+        torch.ops.fmmformer.fast_weight_attention_forward(*tensors.values(), None, [0, 1, 1], [1e-5, 1.0], 0)
 
 
 def test_more_than_65535_heads_in_all() -> None:

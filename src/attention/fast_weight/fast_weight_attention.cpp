@@ -51,22 +51,24 @@ FastWeightOptions unpack_fast_weight_options(at::IntArrayRef codes, at::ArrayRef
 
 namespace {
 
-using ForwardTuple = std::tuple<Tensor, Tensor, Tensor>;
+using ForwardTuple = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 using ForwardSignature = ForwardTuple(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                                       const OptionalTensor&, at::IntArrayRef, at::ArrayRef<double>,
-                                      bool);
+                                      int64_t);
 using BackwardTuple = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 using BackwardSignature = BackwardTuple(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                                         const Tensor&, const OptionalTensor&, const Tensor&,
-                                        const Tensor&, at::IntArrayRef, at::ArrayRef<double>);
+                                        const Tensor&, const Tensor&, at::IntArrayRef,
+                                        at::ArrayRef<double>);
 
 ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
                           const OptionalTensor& token_mask, const PackedOptions& options,
-                          bool keep_states) {
+                          Kept kept) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("fmmformer::fast_weight_attention_forward", "")
                              .typed<ForwardSignature>();
-  return op.call(q, k, v, beta, token_mask, options.codes, options.scales, keep_states);
+  return op.call(q, k, v, beta, token_mask, options.codes, options.scales,
+                 static_cast<int64_t>(kept));
 }
 
 // Nothing here may ask for sizes: under torch.compile the length is symbolic, and checks live in
@@ -77,10 +79,11 @@ class FastWeightFunction : public torch::autograd::Function<FastWeightFunction> 
                         const Tensor& v, const Tensor& beta, const OptionalTensor& token_mask,
                         const PackedOptions& options) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const auto [out, memories, key_sums] =
-        call_forward(q, k, v, beta, token_mask, options, /*keep_states=*/true);
+    const auto [out, memories, key_sums, walk] = call_forward(
+        q, k, v, beta, token_mask, options, q.device().is_cuda() ? Kept::kWalk : Kept::kStates);
     // An undefined tensor is how autograd's context keeps an argument that was not given.
-    context->save_for_backward({q, k, v, beta, token_mask.value_or(Tensor()), memories, key_sums});
+    context->save_for_backward(
+        {q, k, v, beta, token_mask.value_or(Tensor()), memories, key_sums, walk});
     context->saved_data["codes"] = options.codes;
     context->saved_data["scales"] = options.scales;
     return out;
@@ -94,7 +97,7 @@ class FastWeightFunction : public torch::autograd::Function<FastWeightFunction> 
     const auto saved = context->get_saved_variables();
     const OptionalTensor mask = saved[4].defined() ? OptionalTensor(saved[4]) : std::nullopt;
     auto [dq, dk, dv, dbeta] = op.call(
-        grad_out[0], saved[0], saved[1], saved[2], saved[3], mask, saved[5], saved[6],
+        grad_out[0], saved[0], saved[1], saved[2], saved[3], mask, saved[5], saved[6], saved[7],
         context->saved_data["codes"].toIntVector(), context->saved_data["scales"].toDoubleVector());
     return {dq, dk, dv, dbeta, Tensor(), Tensor()};
   }
@@ -116,8 +119,7 @@ struct PublicOps {
   static Tensor without_gradient(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const Tensor& beta, const OptionalTensor& token_mask,
                                  Options... options) {
-    return std::get<0>(
-        call_forward(q, k, v, beta, token_mask, packed(options...), /*keep_states=*/false));
+    return std::get<0>(call_forward(q, k, v, beta, token_mask, packed(options...), Kept::kNothing));
   }
 
   // Like torch's own attention it runs in autocast's low precision; beta keeps its own.
@@ -147,22 +149,26 @@ using Ops = WithFastWeightSchemaTypes<PublicOps>;
 // Shape-only kernels, for torch.compile and meta tensors.
 ForwardTuple forward_shapes(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
                             const OptionalTensor& token_mask, at::IntArrayRef, at::ArrayRef<double>,
-                            bool keep_states) {
+                            int64_t kept) {
   check_kinds("fast_weight_attention", FastWeightInputs{q, k, v, beta, token_mask});
   const c10::SymInt batch = q.sym_size(0), length = q.sym_size(1), heads = q.sym_size(2);
   const c10::SymInt head_dim = q.sym_size(3), value_dim = v.sym_size(3);
   const at::TensorOptions sums = q.options().dtype(accumulation_type(q.scalar_type()));
   const Tensor out = at::empty_symint({batch, length, heads, value_dim}, q.options());
-  if (!keep_states) return {out, at::empty({0}, sums), at::empty({0}, sums)};
-  const c10::SymInt states =
-      batch * heads * ((length + (kTokensBetweenStates - 1)) / kTokensBetweenStates);
+  const Tensor nothing = at::empty({0}, sums);
+  if (Kept(kept) == Kept::kNothing) return {out, nothing, nothing.clone(), nothing.clone()};
+  const auto pieces = [&](int64_t size) { return batch * heads * ((length + (size - 1)) / size); };
+  const c10::SymInt states = pieces(kTokensBetweenStates);
+  const bool walk =
+      Kept(kept) == Kept::kWalk && head_dim <= kNarrowHead && value_dim <= kNarrowHead;
   return {out, at::empty_symint({states, head_dim, value_dim}, sums),
-          at::empty_symint({states, head_dim}, sums)};
+          at::empty_symint({states, head_dim}, sums),
+          walk ? at::empty_symint({pieces(kWalkChunk) * kWalkNumbers}, sums) : nothing};
 }
 
 BackwardTuple backward_shapes(const Tensor&, const Tensor& q, const Tensor& k, const Tensor& v,
                               const Tensor& beta, const OptionalTensor&, const Tensor&,
-                              const Tensor&, at::IntArrayRef, at::ArrayRef<double>) {
+                              const Tensor&, const Tensor&, at::IntArrayRef, at::ArrayRef<double>) {
   return {empty_gradient_of(q), empty_gradient_of(k), empty_gradient_of(v),
           at::empty_symint(beta.sym_sizes(), beta.options())};
 }
@@ -174,12 +180,12 @@ TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
       "fast_weight_attention_reference(" + tensors + ", " + options + ") -> Tensor";
   const std::string forward =
       "fast_weight_attention_forward(" + tensors +
-      ", int[] codes, float[] scales, bool keep_states) -> (Tensor out, Tensor memories, Tensor "
-      "key_sums)";
-  const std::string backward =
-      "fast_weight_attention_backward(Tensor grad_out, " + tensors +
-      ", Tensor memories, Tensor key_sums, int[] codes, float[] scales) -> (Tensor dq, Tensor dk, "
-      "Tensor dv, Tensor dbeta)";
+      ", int[] codes, float[] scales, int kept) -> (Tensor out, Tensor memories, Tensor key_sums, "
+      "Tensor walk)";
+  const std::string backward = "fast_weight_attention_backward(Tensor grad_out, " + tensors +
+                               ", Tensor memories, Tensor key_sums, Tensor walk, int[] codes, "
+                               "float[] scales) -> (Tensor dq, "
+                               "Tensor dk, Tensor dv, Tensor dbeta)";
   m.def(attention.c_str());
   m.def(reference.c_str(), &Ops::reference);
   m.def(forward.c_str());
@@ -209,11 +215,10 @@ TORCH_LIBRARY_IMPL(fmmformer, Meta, m) {
 }  // namespace
 
 FastWeightForward dispatch_forward(const FastWeightInputs& inputs, const FastWeightOptions& options,
-                                   bool keep_states) {
-  auto [out, memories, key_sums] =
-      call_forward(inputs.q, inputs.k, inputs.v, inputs.beta, inputs.token_mask,
-                   pack_options(options), keep_states);
-  return {out, memories, key_sums};
+                                   Kept kept) {
+  auto [out, memories, key_sums, walk] = call_forward(
+      inputs.q, inputs.k, inputs.v, inputs.beta, inputs.token_mask, pack_options(options), kept);
+  return {out, memories, key_sums, walk};
 }
 
 Tensor fast_weight_attention(const FastWeightInputs& inputs, const FastWeightOptions& options) {

@@ -76,7 +76,7 @@ std::pair<Tensor, FastWeightState> fast_weight_attention_prefill(const FastWeigh
   const FastWeightProblem problem =
       checked_problem("fast_weight_attention_prefill", inputs, options);
   const at::NoGradGuard no_gradient;
-  const FastWeightForward result = dispatch_forward(inputs, options, /*keep_states=*/true);
+  const FastWeightForward result = dispatch_forward(inputs, options, Kept::kStates);
   const int64_t states = (problem.length + kTokensBetweenStates - 1) / kTokensBetweenStates;
   // Copies: the states before the last need not live on.
   const auto last = [&](const Tensor& kept, std::vector<int64_t> shape) {

@@ -34,14 +34,29 @@ FastWeightOptions unpack_fast_weight_options(at::IntArrayRef codes, at::ArrayRef
 /// Forward keeps its state every so many tokens, and after the last: backward starts from them.
 inline constexpr int64_t kTokensBetweenStates = 512;
 
+/// What forward leaves besides its result.
+enum class Kept : int64_t {
+  kNothing,
+  kStates,
+  kWalk,  // the states, and for narrow heads what its walk had of every chunk: on GPUs
+};
+
+/// Heads of so many channels of keys and of values are narrow: walking through their chunks once
+/// more would take backward longer than reading what forward left.
+inline constexpr int64_t kNarrowHead = 16;
+/// Numbers that the walk leaves for sixteen tokens (cuda/sweep.h says which).
+inline constexpr int64_t kWalkChunk = 16;
+inline constexpr int64_t kWalkNumbers = 2 * 16 * 16 + 6 * 16 + 16;
+
 /// What forward returns. The states are those of every pair of batch entry and head in turn; empty
 /// unless asked for.
 struct FastWeightForward {
   at::Tensor out;       // [B, N, H, Dv]
   at::Tensor memories;  // [B H states, D, Dv], accumulation type
   at::Tensor key_sums;  // [B H states, D]
+  at::Tensor walk;      // [B H chunks kWalkNumbers]
 };
 FastWeightForward dispatch_forward(const FastWeightInputs& inputs, const FastWeightOptions& options,
-                                   bool keep_states);
+                                   Kept kept);
 
 }  // namespace fmmformer

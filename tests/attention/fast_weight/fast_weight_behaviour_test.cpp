@@ -158,8 +158,7 @@ TEST(FastWeightAttention, NoBatchEntriesGiveAnEmptyResultAndEmptyGradients) {
 
 TEST(FastWeightAttention, ForwardKeepsAStateEvery512TokensForBackward) {
   const FastWeightTensors tensors = bench::make_inputs(a_case(2, 1100, 3, 16), c10::kBFloat16, 1);
-  const FastWeightForward result =
-      dispatch_forward(tensors.inputs, tensors.options, /*keep_states=*/true);
+  const FastWeightForward result = dispatch_forward(tensors.inputs, tensors.options, Kept::kStates);
   EXPECT_EQ(result.memories.sizes(), (std::vector<int64_t>{2 * 3 * 3, 16, 16}));
   EXPECT_EQ(result.key_sums.sizes(), (std::vector<int64_t>{2 * 3 * 3, 16}));
   EXPECT_EQ(result.memories.scalar_type(), torch::kFloat);

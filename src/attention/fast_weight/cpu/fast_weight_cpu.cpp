@@ -21,7 +21,6 @@ using at::Tensor;
 using cpu::Arena, cpu::Segment, cpu::view_of;
 using fast_weight::kSegment, fast_weight::State, fast_weight::SweepArgs;
 using OptionalTensor = std::optional<Tensor>;
-using Tensors3 = std::tuple<Tensor, Tensor, Tensor>;
 using Tensors4 = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 static_assert(kSegment == kTokensBetweenStates);
@@ -120,7 +119,7 @@ class KeptStates {
 };
 
 template <typename Real>
-Tensors3 forward(const FastWeightProblem& problem, const FastWeightInputs& inputs,
+Tensors4 forward(const FastWeightProblem& problem, const FastWeightInputs& inputs,
                  bool keep_states) {
   Prepared prepared;
   SweepArgs<Real> args = sweep_args<Real>(problem, inputs, prepared);
@@ -142,7 +141,7 @@ Tensors3 forward(const FastWeightProblem& problem, const FastWeightInputs& input
       if (keep_states) kept.put(pair * cut.segments + s, state);
     }
   });
-  return {out, memories, key_sums};
+  return {out, memories, key_sums, at::empty({0}, sums)};
 }
 
 template <typename Real>
@@ -171,19 +170,21 @@ Tensors4 backward(const FastWeightProblem& problem, const Tensor& grad_out,
   return {dq, dk, dv, dbeta.transpose(1, 2).to(inputs.beta.scalar_type()).contiguous()};
 }
 
-Tensors3 forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
+Tensors4 forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
                      const OptionalTensor& token_mask, at::IntArrayRef codes,
-                     at::ArrayRef<double> scales, bool keep_states) {
+                     at::ArrayRef<double> scales, int64_t kept) {
   const FastWeightInputs inputs{q, k, v, beta, token_mask};
   const FastWeightProblem problem =
       checked_problem("fast_weight_attention", inputs, unpack_fast_weight_options(codes, scales));
-  return q.scalar_type() == at::kDouble ? forward<double>(problem, inputs, keep_states)
-                                        : forward<float>(problem, inputs, keep_states);
+  const bool states = Kept(kept) != Kept::kNothing;
+  return q.scalar_type() == at::kDouble ? forward<double>(problem, inputs, states)
+                                        : forward<float>(problem, inputs, states);
 }
 
 Tensors4 backward_cpu(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,
                       const Tensor& beta, const OptionalTensor& token_mask, const Tensor& memories,
-                      const Tensor& key_sums, at::IntArrayRef codes, at::ArrayRef<double> scales) {
+                      const Tensor& key_sums, const Tensor& /*walk*/, at::IntArrayRef codes,
+                      at::ArrayRef<double> scales) {
   const FastWeightInputs inputs{q, k, v, beta, token_mask};
   const FastWeightProblem problem =
       checked_problem("fast_weight_attention", inputs, unpack_fast_weight_options(codes, scales));

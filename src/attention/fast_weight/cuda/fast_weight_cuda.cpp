@@ -25,10 +25,12 @@ namespace {
 using at::Tensor;
 using cuda::fast_weight::kChunk, cuda::fast_weight::kSegmentChunks, cuda::fast_weight::SweepArgs;
 using OptionalTensor = std::optional<Tensor>;
-using Tensors3 = std::tuple<Tensor, Tensor, Tensor>;
 using Tensors4 = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 static_assert(kChunk * kSegmentChunks == kTokensBetweenStates);
+static_assert(kChunk == kWalkChunk);
+static_assert(kWalkNumbers ==
+              2 * kChunk * kChunk + kChunk * cuda::fast_weight::kRowFields + kNarrowHead);
 
 constexpr int64_t kLongest = int64_t{1} << 30;  // the kernels count tokens in 32 bits
 // With so many pairs and more the GPU is full, and joining segments would cost more than it gives.
@@ -77,8 +79,9 @@ class Call {
                       " heads in all are more than one launch can hold; split the batch");
   }
 
-  Tensors3 forward(bool keep_states);
-  Tensors4 backward(const Tensor& grad_out, const Tensor& memories, const Tensor& key_sums);
+  Tensors4 forward(Kept kept);
+  Tensors4 backward(const Tensor& grad_out, const Tensor& memories, const Tensor& key_sums,
+                    const Tensor& walk);
 
  private:
   SweepArgs sweep_args() const;
@@ -86,6 +89,10 @@ class Call {
     args.segments = static_cast<int>(states_), args.segment_chunks = kSegmentChunks;
   }
   Tensor scratch(int64_t numbers) const { return at::empty({numbers}, floats_); }
+  bool has_narrow_heads() const {
+    return problem_.head_dim <= kNarrowHead && problem_.value_dim <= kNarrowHead;
+  }
+  void set_walk(SweepArgs& args, const Tensor& walk) const;
 
   const FastWeightProblem& problem_;
   const FastWeightInputs& inputs_;
@@ -119,9 +126,20 @@ SweepArgs Call::sweep_args() const {
   return args;
 }
 
-Tensors3 Call::forward(bool keep_states) {
+/// Where the parts of a kept walk lie.
+void Call::set_walk(SweepArgs& args, const Tensor& walk) const {
+  const int64_t chunks = pairs_ * chunks_, square = chunks * kChunk * kChunk;
+  TORCH_INTERNAL_ASSERT(walk.numel() == chunks * kWalkNumbers);
+  args.written = walk.data_ptr<float>();
+  args.memories_before = args.written + square;
+  args.rows = args.memories_before + square;
+  args.sums_before = args.rows + chunks * kChunk * cuda::fast_weight::kRowFields;
+}
+
+Tensors4 Call::forward(Kept kept) {
   namespace sweeps = cuda::fast_weight;
   const int64_t head_dim = problem_.head_dim, value_dim = problem_.value_dim;
+  const bool keep_states = kept != Kept::kNothing;
   const bool joins = states_ > 1 && pairs_ < kPairsThatFill, stores = keep_states || joins;
   Tensor out =
       at::empty({problem_.batch, problem_.length, problem_.heads, value_dim}, inputs_.q.options());
@@ -131,6 +149,9 @@ Tensors3 Call::forward(bool keep_states) {
   args.out = view_of(out);
   args.states = {memories.data_ptr<float>(), key_sums.data_ptr<float>()};
   args.keeps_states = keep_states && !joins;
+  const Tensor walk =
+      scratch(kept == Kept::kWalk && has_narrow_heads() ? pairs_ * chunks_ * kWalkNumbers : 0);
+  if (walk.numel() > 0) set_walk(args, walk);
   if (joins) {
     cut_into_segments(args);
     const Tensor transitions = scratch(pairs_ * states_ * head_dim * head_dim);
@@ -141,11 +162,12 @@ Tensors3 Call::forward(bool keep_states) {
     C10_CUDA_CHECK(sweeps::join_states(args, /*of_gradients=*/false, stream_));
   }
   C10_CUDA_CHECK(sweeps::forward_sweep(args, stream_));
-  if (!keep_states) return {out, at::empty({0}, floats_), at::empty({0}, floats_)};
-  return {out, memories, key_sums};
+  if (!keep_states) return {out, scratch(0), scratch(0), walk};
+  return {out, memories, key_sums, walk};
 }
 
-Tensors4 Call::backward(const Tensor& grad_out, const Tensor& memories, const Tensor& key_sums) {
+Tensors4 Call::backward(const Tensor& grad_out, const Tensor& memories, const Tensor& key_sums,
+                        const Tensor& walk) {
   namespace sweeps = cuda::fast_weight;
   const int64_t head_dim = problem_.head_dim, value_dim = problem_.value_dim;
   const Tensor grad =
@@ -160,21 +182,23 @@ Tensors4 Call::backward(const Tensor& grad_out, const Tensor& memories, const Te
   args.dbeta = dbeta.data_ptr();
   args.states = {memories.data_ptr<float>(), key_sums.data_ptr<float>()};
   const int64_t rows = pairs_ * chunks_ * kChunk;
-  const Tensor written = scratch(rows * by_sixteen(value_dim)),
-               numbers = scratch(rows * sweeps::kRowFields),
-               sums_before = scratch(rows / kChunk * by_sixteen(head_dim));
-  args.written = written.data_ptr<float>(), args.rows = numbers.data_ptr<float>();
-  args.sums_before = sums_before.data_ptr<float>();
+  Tensor written, numbers, sums_before;
+  if (has_narrow_heads()) {
+    set_walk(args, walk);
+  } else {
+    written = scratch(rows * by_sixteen(value_dim)), numbers = scratch(rows * sweeps::kRowFields);
+    sums_before = scratch(rows / kChunk * by_sixteen(head_dim));
+    args.written = written.data_ptr<float>(), args.rows = numbers.data_ptr<float>();
+    args.sums_before = sums_before.data_ptr<float>();
+    C10_CUDA_CHECK(sweeps::write_sweep(args, stream_));
+  }
   if (sweeps::is_short(args)) {
-    const Tensor memories_before = scratch(rows * 16);
-    args.memories_before = memories_before.data_ptr<float>();
     C10_CUDA_CHECK(sweeps::short_backward(args, stream_));
     return {dq, dk, dv, dbeta};
   }
   const Tensor solved = scratch(rows * by_sixteen(value_dim)),
                key_gradients = scratch(rows * by_sixteen(head_dim));
   args.solved = solved.data_ptr<float>(), args.key_gradients = key_gradients.data_ptr<float>();
-  C10_CUDA_CHECK(sweeps::write_sweep(args, stream_));
   Tensor gradients, gradient_sums;
   if (states_ > 1) {
     gradients = scratch(pairs_ * states_ * head_dim * value_dim);
@@ -193,22 +217,23 @@ Tensors4 Call::backward(const Tensor& grad_out, const Tensor& memories, const Te
   return {dq, dk, dv, dbeta};
 }
 
-Tensors3 forward_cuda(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
+Tensors4 forward_cuda(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
                       const OptionalTensor& token_mask, at::IntArrayRef codes,
-                      at::ArrayRef<double> scales, bool keep_states) {
+                      at::ArrayRef<double> scales, int64_t kept) {
   const FastWeightInputs inputs{q, k, v, beta, token_mask};
   const FastWeightProblem problem =
       checked_problem("fast_weight_attention", inputs, unpack_fast_weight_options(codes, scales));
-  return Call(problem, inputs).forward(keep_states);
+  return Call(problem, inputs).forward(Kept(kept));
 }
 
 Tensors4 backward_cuda(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,
                        const Tensor& beta, const OptionalTensor& token_mask, const Tensor& memories,
-                       const Tensor& key_sums, at::IntArrayRef codes, at::ArrayRef<double> scales) {
+                       const Tensor& key_sums, const Tensor& walk, at::IntArrayRef codes,
+                       at::ArrayRef<double> scales) {
   const FastWeightInputs inputs{q, k, v, beta, token_mask};
   const FastWeightProblem problem =
       checked_problem("fast_weight_attention", inputs, unpack_fast_weight_options(codes, scales));
-  return Call(problem, inputs).backward(grad_out, memories, key_sums);
+  return Call(problem, inputs).backward(grad_out, memories, key_sums, walk);
 }
 
 TORCH_LIBRARY_IMPL(fmmformer, CUDA, m) {

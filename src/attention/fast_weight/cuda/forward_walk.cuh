@@ -6,6 +6,15 @@
 
 namespace fmmformer::cuda::fast_weight {
 
+/// Forward leaves its walk to backward where heads are narrow and it is asked to.
+template <Walk kWalk, typename S>
+constexpr bool kKeepsWalk = kWalk == Walk::kOutput&& S::kKeys == 16 && S::kValues == 16;
+/// Whether U and the rows' numbers are written.
+template <Walk kWalk, typename S>
+__device__ __forceinline__ bool leaves_rows(const SweepArgs& args) {
+  return kWalk == Walk::kWritten || (kKeepsWalk<kWalk, S> && args.memories_before);
+}
+
 /// out[token][channel] of a warp's sixteen channels.
 template <typename S, typename Tiles>
 __device__ __forceinline__ void store_out(const float (&out)[2][4], const Tiles& tiles,
@@ -41,7 +50,7 @@ template <typename Math, Walk kWalk, typename S, typename Tiles>
 __device__ __forceinline__ void step_forwards(StateRows<Math, S::kKeys>& state, const Tiles& tiles,
                                               const SweepArgs& args, const Place& place,
                                               const Channels<S>& channels, int slice, int chunk) {
-  if constexpr (kWalk == Walk::kWritten && S::kKeys == 16) {
+  if constexpr (kKeepsWalk<kWalk, S>) {
     if (args.memories_before)
       store_square<Math, kChunk>(memory_before(args, place, chunk), state.sums);
   }
@@ -73,7 +82,7 @@ __device__ __forceinline__ void step_forwards(StateRows<Math, S::kKeys>& state, 
   }
   const typename Math::A u = as_operand<Math>(written);
   state.add(u, typename Tiles::Keys{tiles.keys()});
-  if constexpr (kWalk == Walk::kWritten) {
+  if (leaves_rows<kWalk, S>(args)) {
     store_transposed<Math>(args.written, args, place, chunk, channels.first + slice * 16, written);
   }
   if constexpr (kWalk == Walk::kOutput) {
@@ -128,7 +137,8 @@ __device__ __forceinline__ void prepare_forwards(const SweepArgs& args, const Pl
     if (kQueries && team.warp == S::kTeam - 1)
       make_inside<Math, kWalk == Walk::kOutput>(tiles, args, place, chunk);
     team.wait();
-    if (kWalk == Walk::kWritten && channels.first == 0) store_rows(team, tiles, args, place, chunk);
+    if (leaves_rows<kWalk, S>(args) && channels.first == 0)
+      store_rows(team, tiles, args, place, chunk);
     solve<Math, S, /*kTransposed=*/false>(team, tiles, !channels.identity);
   }
   __syncthreads();

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of backward in one kernel, for a sequence that is one segment and heads of up to sixteen
-// channels: then a chunk is one warp's, and W, G, U, dR and both triangles are one tile each. A
-// thread block has a (batch entry, head). It walks forwards once more, which leaves U and the W
-// before every chunk in memory, then backwards through groups of chunks, a warp each:
+// Backward in one kernel, for a sequence that is one segment and heads of up to sixteen channels:
+// then a chunk is one warp's, and W, G, U, dR and both triangles are one tile each. A thread block
+// has a (batch entry, head). From U and the W before every chunk, which forward left in memory, it
+// walks backwards through groups of chunks, a warp each:
 //
 //   prepare     features, dO, Rv and Rx                         all warps beside each other
 //   walk        dR and the G after every chunk, in its tiles    one warp
 //   finish      dq, dv, dbeta, and dk but for what later chunks add to it
 //   finish_keys dk
 //
-// What the sweeps for longer sequences and wider heads prepare four times is prepared twice, and
+// What the sweeps for longer sequences and wider heads prepare four times is prepared once, and
 // neither dR nor a part of dk goes through memory.
 #pragma once
 
 #include "attention/fast_weight/cuda/backward_walk.cuh"
-#include "attention/fast_weight/cuda/forward_walk.cuh"
 #include "attention/fast_weight/cuda/gradients.cuh"
 #include "attention/fast_weight/cuda/row_gradient.cuh"
 

@@ -7,7 +7,6 @@ namespace {
 
 using ShortShape = Shape<16, 16, 1, 4>;
 constexpr int kBytes = GroupTiles<ShortShape, true>::kBytes;
-static_assert(kBytes >= GroupTiles<ShortShape, false>::kBytes);
 
 /// Blocks on a multiprocessor: six for plain calls, as many as shared memory has room for and as
 /// 768 pairs need to be one round on an H200; what serves every other call would spill its
@@ -21,8 +20,6 @@ __global__ void __launch_bounds__(ShortShape::kThreads, kBlocks<kPlain>)
   const SweepArgs args = known_args<ShortShape, kPlain>(given);
   const Place place(args, blockIdx.x);
   const Channels<ShortShape> channels(args, 0);
-  walk_forwards<Math, Walk::kWritten, ShortShape>(args, place, channels);
-  __syncthreads();
   walk_back<Math, ShortShape>(args, place, channels);
 }
 

@@ -60,12 +60,13 @@ struct SweepArgs {
   States gradients;
   float* transitions = nullptr;  // T^T of every segment: [pairs, segments, D, D]
 
-  // What backward's kernels leave for each other, by chunk: [pairs, chunks, Dv (by 16), 16].
+  // What backward's kernels leave for each other, by chunk: [pairs, chunks, Dv (by 16), 16]. For
+  // narrow heads forward leaves what write_sweep would, and the memories.
   float *written = nullptr, *solved = nullptr;  // U^T and dR^T
   float* key_gradients = nullptr;               // [pairs, chunks, 16, D (by 16)]
   float* rows = nullptr;                        // [pairs, kRowFields, chunks, 16]
   float* sums_before = nullptr;                 // of keys: [pairs, chunks, D (by 16)]
-  float* memories_before = nullptr;             // W^T, for short_backward: [pairs, chunks, 16, 16]
+  float* memories_before = nullptr;             // W^T, narrow heads alone: [pairs, chunks, 16, 16]
 };
 
 /// Numbers of a row: what its query is divided by, its two gates, <x, key sums before it>, and the
@@ -83,7 +84,7 @@ cudaError_t accumulate(const SweepArgs& args, float* sums, bool from_the_last, c
 cudaError_t transition_sweep(const SweepArgs& args, bool of_gradients, cudaStream_t stream);
 /// State s becomes T_s times the one before it, plus B_s; or, of gradients, the one after it.
 cudaError_t join_states(const SweepArgs& args, bool of_gradients, cudaStream_t stream);
-/// Writes out; with keeps_states also the states.
+/// Writes out; with keeps_states also the states, with memories_before also all that a walk leaves.
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
 
 /// Backward, from the states. The first writes `written`, `sums_before` and the rows;
@@ -96,9 +97,9 @@ cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// the fourth dk.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
 
-/// Whether one kernel can do all of backward: one segment, and no more than sixteen channels.
+/// Whether one kernel can do the rest of backward: one segment of narrow heads.
 bool is_short(const SweepArgs& args);
-/// ... which needs `written`, `memories_before`, `rows` and `sums_before` alone.
+/// ... from what forward left.
 cudaError_t short_backward(const SweepArgs& args, cudaStream_t stream);
 
 }  // namespace fmmformer::cuda::fast_weight
