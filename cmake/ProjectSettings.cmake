@@ -11,10 +11,34 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
+# The sources of a target are compiled together, sixteen at a time: what a file costs is nearly all torch's headers and
+# the templates that its neighbours instantiate too (docs/adr/0021-compiled-together.md). Kernels say OFF, as each is a
+# minute's work on its own.
+if(NOT DEFINED CMAKE_UNITY_BUILD)
+  set(CMAKE_UNITY_BUILD ON)
+endif()
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
+
+# Folder by folder, for a target of several: what is built alike has parts of the same name.
+function(fmmformer_compile_by_folder target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  foreach(source ${sources})
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE path)
+    cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+    cmake_path(GET path PARENT_PATH folder)
+    string(MAKE_C_IDENTIFIER "${folder}" group)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+endfunction()
+
 find_program(CCACHE ccache)
 if(CCACHE)
-  # A precompiled header defeats ccache unless it may overlook the header's own time stamps.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+  # A precompiled header defeats ccache unless it may overlook the header's own time stamps. Paths count from the build
+  # folder: what build-scalar/ and build-wheel/ compile like build/ is compiled once.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
 endif()
 
 add_library(fmmformer_settings INTERFACE)
@@ -29,9 +53,6 @@ elseif(FMMFORMER_SANITIZER STREQUAL "tsan")
   target_link_options(fmmformer_settings INTERFACE -fsanitize=thread)
 elseif(FMMFORMER_SANITIZER)
   message(FATAL_ERROR "FMMFORMER_SANITIZER is '${FMMFORMER_SANITIZER}'; allowed: asan-ubsan, tsan, or empty")
-endif()
-if(FMMFORMER_SCALAR)
-  target_compile_definitions(fmmformer_settings INTERFACE FMMFORMER_SCALAR)
 endif()
 
 # CUDA: on where nvcc is found, and said aloud either way.
@@ -62,9 +83,7 @@ if(FMMFORMER_WITH_CUDA)
     endif()
   endif()
   set(CMAKE_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "GPU architectures, 80 and up")
-  if(CCACHE)
-    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
-  endif()
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
   set(FMMFORMER_LINE_INFO $<$<BOOL:${FMMFORMER_LINE_NUMBERS}>:-lineinfo>)
   enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 20)

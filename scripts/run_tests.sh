@@ -10,15 +10,12 @@ jobs=$(nproc)
 # FMMFORMER_QUICK=1 tells tests that loop over many cases to thin them out.
 quick() { GTEST_FILTER='-*Slow*' GTEST_BRIEF=1 FMMFORMER_QUICK=1 "$@"; }
 
-# Runs each test program of a folder once. Not through ctest: it would start torch anew for every test.
+# Runs each test program of a folder once, as many at a time as there are cores. Not through ctest: it would start a
+# program anew for every test.
 run_programs() {
-  local build=$1 folder=$2 program status=0
-  for program in "$build/tests/$folder"/*; do
-    if [ ! -x "$program" ] || [ -d "$program" ]; then continue; fi
-    echo "$program"
-    "$program" || status=1
-  done
-  return $status
+  local build=$1 folder=$2
+  find "$build/tests/$folder" -maxdepth 1 -type f -executable -print0 |
+    OMP_WAIT_POLICY=passive xargs -0 -n 1 -P "$jobs" sh -c 'echo "$0" && exec "$0"'
 }
 
 build_preset() {

@@ -10,8 +10,6 @@
 namespace fmmformer::bench {
 namespace {
 
-constexpr uint64_t kSeed = 1;
-
 Work make_work(AttentionFunction attention, CaseTensors tensors, Pass pass) {
   // Shared, because std::function copies what it holds.
   auto held = std::make_shared<const CaseTensors>(std::move(tensors));
@@ -37,7 +35,7 @@ BenchmarkRow measure_case(const AttentionCase& attention_case, const BenchmarkOp
   BenchmarkRow row{.attention_case = attention_case,
                    .dtype = options.dtype.value_or(attention_case.dtypes.front())};
   row.floor = floor_seconds(attention_case, options.pass, options.product_rate);
-  const CaseTensors tensors = make_inputs(attention_case, row.dtype, kSeed);
+  const CaseTensors tensors = make_inputs(attention_case, row.dtype, kTimedSeed);
   std::vector<Work> candidates = {make_work(fmm_attention, tensors, options.pass)};
   std::vector<size_t> peer_of_candidate;
   for (const Peer* peer : options.peers) {
@@ -66,7 +64,7 @@ std::vector<VariantRow> measure_variants(const BenchmarkOptions& options) {
   const auto add = [&](const AttentionCase& c, std::string name) {
     const c10::ScalarType dtype = c.dtypes.front();
     rows.push_back({.name = std::move(name), .shape = shape_text(c), .dtype = dtype});
-    candidates.push_back(make_work(fmm_attention, make_inputs(c, dtype, kSeed), options.pass));
+    candidates.push_back(make_work(fmm_attention, make_inputs(c, dtype, kTimedSeed), options.pass));
   };
   const AttentionCase& plain = case_named(kPlainCase);
   add(plain, plain.name);

@@ -24,6 +24,8 @@ struct CaseTensors {
   at::Tensor upstream;              // the gradient of the output, [batch, length, heads, value_dim]
 };
 
+constexpr uint64_t kTimedSeed = 1;  // of the values that are timed
+
 /// Draws a case: values from N(0, 1) in double, from `seed`, rounded to `dtype`; the same values
 /// for every layout. Blend weights lie around 0.5, a few below 0, and are fp32 beside bf16 and
 /// fp16. Dead tokens hold NaN and inf. On a GPU the values are others, drawn in fp32: on_device()

@@ -11,7 +11,6 @@
 namespace fmmformer::bench {
 namespace {
 
-constexpr uint64_t kSeed = 1;
 // Which of them is best depends on the shape and on the machine's BLAS.
 constexpr int64_t kChunks[] = {32, 64, 128};
 
@@ -48,7 +47,7 @@ BenchmarkRow measure_case(const FastWeightCase& one, const BenchmarkOptions& opt
   BenchmarkRow row{.attention_case = one.attention,
                    .dtype = options.dtype.value_or(one.attention.dtypes.front())};
   row.floor = floor_operations(one, options.pass) / options.product_rate;
-  const FastWeightTensors tensors = make_inputs(one, row.dtype, kSeed);
+  const FastWeightTensors tensors = make_inputs(one, row.dtype, kTimedSeed);
   std::vector<Work> candidates = {make_work(fast_weight_attention, tensors, options.pass)};
   for (const int64_t chunk : kChunks) {
     const auto peer = [chunk](const FastWeightInputs& inputs, const FastWeightOptions& given) {

@@ -11,14 +11,14 @@ namespace fmmformer::bench {
 namespace {
 
 using enum FeatureMap;
-using Cases = std::vector<FastWeightCase>;
+using FastWeightCases = std::vector<FastWeightCase>;
 constexpr auto kNone = FastWeightNormaliser::kNone;
 constexpr auto kOutput = FastWeightNormaliser::kOutput;
 constexpr auto kOutputAndKey = FastWeightNormaliser::kOutputAndKey;
 
 /// The plain case, changed by `change`.
 template <typename Change>
-void add(Cases& cases, const std::string& name, FastWeightNormaliser normaliser,
+void add(FastWeightCases& cases, const std::string& name, FastWeightNormaliser normaliser,
          const Change& change) {
   AttentionCase one{.name = "fast_weight_" + name,
                     .bandwidth = 0,
@@ -33,7 +33,7 @@ void add(Cases& cases, const std::string& name, FastWeightNormaliser normaliser,
   cases.push_back({std::move(one), normaliser});
 }
 
-void add_options(Cases& cases) {
+void add_options(FastWeightCases& cases) {
   for (const auto& entry : EnumTable<FastWeightNormaliser>::entries()) {
     const std::string name(entry.name);
     add(cases, name, entry.value, [](auto&) {});
@@ -59,7 +59,7 @@ void add_options(Cases& cases) {
       [](auto& c) { c.feature_maps = {kRelu}, c.head_dim = 1, c.value_dim = 8, c.eps = 0.1; });
 }
 
-void add_masks_and_layouts(Cases& cases) {
+void add_masks_and_layouts(FastWeightCases& cases) {
   const std::pair<MaskPattern, const char*> patterns[] = {{MaskPattern::kLeft, "left"},
                                                           {MaskPattern::kRight, "right"},
                                                           {MaskPattern::kInterior, "interior"},
@@ -79,7 +79,7 @@ void add_masks_and_layouts(Cases& cases) {
   });
 }
 
-void add_shapes(Cases& cases) {
+void add_fast_weight_shapes(FastWeightCases& cases) {
   for (const int64_t length :
        {1, 2, 3, 15, 16, 31, 32, 33, 64, 65, 127, 130, 511, 512, 513, 1025, 1537}) {
     add(cases, "length_" + std::to_string(length), length % 2 == 0 ? kOutputAndKey : kOutput,
@@ -97,7 +97,7 @@ void add_shapes(Cases& cases) {
 }
 
 /// Batch entries of the paper's language model, and the shape of the other timings.
-void add_timing(Cases& cases) {
+void add_fast_weight_timing(FastWeightCases& cases) {
   add(cases, "wikitext", kOutput, [](auto& c) {
     c.batch = 2, c.length = 256, c.heads = 8, c.head_dim = 16, c.far_scale = 0.25;
     c.dtypes = {c10::kFloat, c10::kBFloat16};
@@ -112,7 +112,7 @@ void add_timing(Cases& cases) {
 }
 
 /// Timed on a GPU. Two have limits: the paper's language model, and one long sequence.
-void add_gpu_timing(Cases& cases) {
+void add_gpu_timing(FastWeightCases& cases) {
   const auto add_gpu = [&](const char* name, int64_t batch, int64_t length, int64_t head_dim,
                            std::optional<double> limit) {
     add(cases, std::string("gpu_") + name, kOutput, [&](auto& c) {
@@ -140,21 +140,21 @@ void connect(FastWeightTensors& tensors, int64_t heads) {
 
 }  // namespace
 
-const Cases& fast_weight_cases() {
-  static const Cases cases = [] {
-    Cases made;
+const FastWeightCases& fast_weight_cases() {
+  static const FastWeightCases cases = [] {
+    FastWeightCases made;
     add_options(made);
     add_masks_and_layouts(made);
-    add_shapes(made);
-    add_timing(made);
+    add_fast_weight_shapes(made);
+    add_fast_weight_timing(made);
     add_gpu_timing(made);
     return made;
   }();
   return cases;
 }
 
-Cases fast_weight_cases_with_tag(CaseTag tag) {
-  Cases chosen;
+FastWeightCases fast_weight_cases_with_tag(CaseTag tag) {
+  FastWeightCases chosen;
   for (const FastWeightCase& one : fast_weight_cases()) {
     if (one.attention.has_tag(tag)) chosen.push_back(one);
   }

@@ -16,8 +16,6 @@
 namespace fmmformer::bench {
 namespace {
 
-constexpr uint64_t kSeed = 1;
-
 /// Softmax in bf16 takes 35 ms at this length; fp32, without tensor cores, many times that.
 int64_t longest_on_gpu(const Peer& peer, c10::ScalarType dtype) {
   return peer.is_fmm || dtype == c10::kFloat ? peer.longest : 65536;
@@ -37,7 +35,7 @@ CaseTensors inputs_for(const Peer& peer, const GpuRow& row, const c10::Device& d
   plain.layout = peer.best_layout;
   plain.mask = MaskPattern::kNone;
   plain.near_dropout = 0;
-  return make_inputs(plain, row.dtype, kSeed, device);
+  return make_inputs(plain, row.dtype, kTimedSeed, device);
 }
 
 /// Ours first, then the peers that run.
@@ -56,7 +54,7 @@ struct Candidates {
 
 Candidates candidates_of(GpuRow& row, const GpuBenchmarkOptions& options) {
   Candidates candidates;
-  candidates.tensors = {make_inputs(row.attention_case, row.dtype, kSeed, options.device)};
+  candidates.tensors = {make_inputs(row.attention_case, row.dtype, kTimedSeed, options.device)};
   candidates.functions = {fmm_attention};
   row.peers.reserve(options.peers.size());  // the candidates hold their addresses
   for (const Peer* peer : options.peers) {
@@ -131,7 +129,7 @@ GpuRow measure_gpu_case(const FastWeightCase& one, c10::ScalarType dtype,
                         const GpuBenchmarkOptions& options) {
   GpuRow row{.attention_case = one.attention, .shape = shape_text(one), .dtype = dtype};
   fill(row, options, [&] {
-    const FastWeightTensors tensors = make_inputs(one, dtype, kSeed, options.device);
+    const FastWeightTensors tensors = make_inputs(one, dtype, kTimedSeed, options.device);
     const Work both = [&] { evaluate(fast_weight_attention, tensors); };
     const Work forward = [&] {
       const c10::NoGradGuard no_gradients;
@@ -153,7 +151,7 @@ Timing measure_gpu_step(c10::ScalarType dtype, const GpuBenchmarkOptions& option
   const OwnStream stream(options.device);
   AttentionCase prompt = case_named("gpu_65536_r3_band30");
   prompt.length = 64;
-  const CaseTensors tensors = make_inputs(prompt, dtype, kSeed, options.device);
+  const CaseTensors tensors = make_inputs(prompt, dtype, kTimedSeed, options.device);
   FmmState state = fmm_attention_prefill(tensors.inputs, tensors.weights, tensors.options).second;
   const AttentionInputs token{.q = tensors.inputs.q.select(1, 0),
                               .k = tensors.inputs.k.select(1, 0),

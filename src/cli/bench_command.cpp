@@ -130,7 +130,7 @@ std::vector<const Peer*> chosen_peers(const AttentionBenchOptions& options) {
 BenchmarkOptions benchmark_options(const AttentionBenchOptions& options) {
   BenchmarkOptions result;
   if (!options.dtype.empty()) result.dtype = dtype_from_name(options.dtype);
-  if (options.forward) result.pass = Pass::kForward;
+  if (options.forward) result.pass = bench::Pass::kForward;
   result.peers = chosen_peers(options);
   result.run_slow_peers = !options.peers.empty();
   if (options.quick) result.plan = {.warm_up_seconds = 0.05, .seconds = 0.4, .minimum_repeats = 3};
@@ -239,11 +239,11 @@ constexpr Command kSubjects[] = {
     {"generation", run_bench_generation, "tokens a second of a language model on its own"},
     {"scaling", run_bench_scaling, "time and memory against length: softmax, linear, FMM"},
 };
-constexpr CommandTable kTable = {"Times our operators against their peers.", kSubjects,
+constexpr CommandTable kBench = {"Times our operators against their peers.", kSubjects,
                                  "fmmformer bench attention --quick"};
 
 }  // namespace
 
-int run_bench(const CommandLine& line) { return dispatch(kTable, line); }
+int run_bench(const CommandLine& line) { return dispatch(kBench, line); }
 
 }  // namespace fmmformer::cli

@@ -16,8 +16,6 @@ using bench::PeerResult;
 using bench::Timing;
 using nlohmann::json;
 
-constexpr double kMebibyte = 1024.0 * 1024.0;
-
 std::string time_text(const Timing& timing) {
   const char* format = timing.median < 0.1 ? "%.2f ms +-%.0f%%" : "%.0f ms +-%.0f%%";
   return formatted(format, timing.median * 1e3, timing.spread() * 100);

@@ -9,13 +9,13 @@
 namespace fmmformer::cli {
 namespace {
 
-struct Tally {
+struct CheckedFiles {
   int good = 0, bad = 0;
 };
 
 /// Calls `check`, which throws DataError for a bad file and else gives what there is to say.
 template <typename Check>
-void check_file(const std::filesystem::path& path, const Check& check, Tally& tally) {
+void check_file(const std::filesystem::path& path, const Check& check, CheckedFiles& tally) {
   if (!std::filesystem::exists(path)) return;
   try {
     const std::string good = check();
@@ -28,7 +28,8 @@ void check_file(const std::filesystem::path& path, const Check& check, Tally& ta
   }
 }
 
-void check_folder(const tasks::DataSet& data, const std::filesystem::path& folder, Tally& tally) {
+void check_folder(const tasks::DataSet& data, const std::filesystem::path& folder,
+                  CheckedFiles& tally) {
   for (const tasks::Split split : tasks::kSplits) {
     const auto check = [&] {
       const tasks::DataCache cache(folder, data.task, split);
@@ -39,7 +40,7 @@ void check_folder(const tasks::DataSet& data, const std::filesystem::path& folde
   }
 }
 
-void check_corpus(const std::filesystem::path& folder, Tally& tally) {
+void check_corpus(const std::filesystem::path& folder, CheckedFiles& tally) {
   const auto check_words = [&] {
     const tasks::Vocabulary words = tasks::Vocabulary::read(folder);
     return std::to_string(words.size()) + " " + std::string(enum_name(words.level())) + "s";
@@ -65,7 +66,7 @@ int run_data_check(const CommandLine& line) {
   app.footer("Exit code 1 when a file is bad.\n\nExample:\n  fmmformer data check listops");
   if (!read_options(app, line)) return kDone;
   if (task.empty() && !folder.empty()) throw UsageError("--data is for one task; name it");
-  Tally tally;
+  CheckedFiles tally;
   const Corpus* named = find_corpus(task);
   const tasks::DataSet* named_set = task.empty() || named ? nullptr : &data_set_named(task);
   for (const tasks::DataSet* data : tasks::data_sets()) {

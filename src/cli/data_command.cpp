@@ -7,7 +7,7 @@
 namespace fmmformer::cli {
 namespace {
 
-constexpr Command kCommands[] = {
+constexpr Command kDataCommands[] = {
     {"list", run_data_list, "which tasks have data, how much is here, what can be imported"},
     {"fetch", run_data_fetch, "bring public files to this machine"},
     {"import", run_data_import, "turn files that you have into data files"},
@@ -15,14 +15,14 @@ constexpr Command kCommands[] = {
     {"check", run_data_check, "verify data files against their checksums"},
     {"show", run_data_show, "print an example so that a person can read it, or draw it"},
 };
-constexpr CommandTable kTable = {
+constexpr CommandTable kData = {
     "The data of the tasks: each split becomes one compact file, data/TASK/SPLIT.fmmdata (of a "
     "text to predict: .fmmtokens), which training maps into memory.",
-    kCommands, "fmmformer data import listops lra_release/listops-1000"};
+    kDataCommands, "fmmformer data import listops lra_release/listops-1000"};
 
 }  // namespace
 
-int run_data(const CommandLine& line) { return dispatch(kTable, line); }
+int run_data(const CommandLine& line) { return dispatch(kData, line); }
 
 const tasks::DataSet& data_set_named(const std::string& task) {
   std::vector<std::string> names;

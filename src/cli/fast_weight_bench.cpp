@@ -57,7 +57,7 @@ void bench_on_cpu(const FastWeightBenchOptions& given, const CommandLine& line) 
       throw UsageError("--dtype is " + given.dtype + "; allowed: fp32, fp64");
   }
   use_device(given.device);
-  if (given.forward) options.pass = Pass::kForward;
+  if (given.forward) options.pass = bench::Pass::kForward;
   if (given.quick) options.plan = {.warm_up_seconds = 0.05, .seconds = 0.4, .minimum_repeats = 3};
 
   BenchmarkRecord record{

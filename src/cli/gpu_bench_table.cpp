@@ -14,8 +14,6 @@ using bench::GpuPeerResult;
 using bench::GpuRow;
 using Json = nlohmann::ordered_json;
 
-constexpr double kMebibyte = 1024.0 * 1024.0;
-
 std::string limit_text(const GpuRow& row) {
   const std::optional<double> limit = row.limit_seconds();
   if (!limit) return "-";

@@ -21,19 +21,19 @@ using report::TrainingResult;
 const std::vector<std::string> kHeading = {"task",    "model", "recipe", "seeds",
                                            "valid",   "test",  "paper",  "difference",
                                            "ms/step", "time",  "memory", "state"};
-constexpr NumberColumns kNumbers = {.first = 3, .after = 11};
+constexpr NumberColumns kLraNumbers = {.first = 3, .after = 11};
 
-struct Entry : RunsOfLine {
+struct LraEntry : RunsOfLine {
   LraName name;
 };
 
-std::vector<Entry> entries_of(const std::vector<Record>& records) {
-  std::vector<Entry> entries;
+std::vector<LraEntry> lra_entries_of(const std::vector<Record>& records) {
+  std::vector<LraEntry> entries;
   for (const Record& record : records) {
     const auto name = report::lra_name(record.name);
     if (!name) continue;
-    auto entry = std::ranges::find(entries, *name, &Entry::name);
-    if (entry == entries.end()) entry = entries.insert(entries.end(), Entry{{}, *name});
+    auto entry = std::ranges::find(entries, *name, &LraEntry::name);
+    if (entry == entries.end()) entry = entries.insert(entries.end(), LraEntry{{}, *name});
     entry->runs.push_back(&record);
   }
   return entries;
@@ -59,7 +59,7 @@ std::string difference(double test, double valid, const std::optional<double>& p
   return std::isnan(ahead) ? "-" : formatted("%+.2f%s", ahead, tested ? "" : " v");
 }
 
-std::vector<std::string> line_of(const Entry& entry) {
+std::vector<std::string> line_of(const LraEntry& entry) {
   const auto paper =
       entry.name.tiny ? std::nullopt : report::paper_accuracy(entry.name.task, entry.name.row);
   const Spread valid = entry.over_runs(&TrainingResult::best_metric);
@@ -73,14 +73,14 @@ std::vector<std::string> line_of(const Entry& entry) {
 }
 
 /// Averages of the rows that have all tasks.
-std::vector<std::vector<std::string>> average_lines(const std::vector<Entry>& entries) {
+std::vector<std::vector<std::string>> average_lines(const std::vector<LraEntry>& entries) {
   struct Sum {
     double valid = 0, test = 0;
     size_t tasks = 0;
   };
   std::vector<LraName> order;
   std::map<std::string, Sum> sums;
-  for (const Entry& entry : entries) {
+  for (const LraEntry& entry : entries) {
     const LraName row{.row = entry.name.row, .recipe = entry.name.recipe, .tiny = entry.name.tiny};
     Sum& sum = sums[row.text()];
     if (sum.tasks++ == 0) order.push_back(row);
@@ -103,14 +103,14 @@ std::vector<std::vector<std::string>> average_lines(const std::vector<Entry>& en
 }  // namespace
 
 std::string lra_table(const std::vector<Record>& records) {
-  const std::vector<Entry> entries = entries_of(records);
+  const std::vector<LraEntry> entries = lra_entries_of(records);
   if (entries.empty()) return "";
   std::vector<std::vector<std::string>> lines = {kHeading};
-  for (const Entry& entry : entries) lines.push_back(line_of(entry));
+  for (const LraEntry& entry : entries) lines.push_back(line_of(entry));
   std::ranges::move(average_lines(entries), std::back_inserter(lines));
   const bool marked =
       std::ranges::any_of(lines, [](const auto& line) { return line[7].ends_with(" v"); });
-  return markdown_table(lines, kNumbers) +
+  return markdown_table(lines, kLraNumbers) +
          (marked ? "\nv: the difference is that of the valid split; there is no test score\n" : "");
 }
 

@@ -15,8 +15,6 @@ using report::TrainingResult;
 
 namespace {
 
-constexpr double kMebibyte = 1024.0 * 1024.0;
-
 std::string memory_text(double bytes) {
   if (std::isnan(bytes)) return "-";
   const double mebibytes = bytes / kMebibyte;

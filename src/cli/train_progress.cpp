@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/formatted.h"
 #include "cli/live_line.h"
 
 namespace fmmformer::cli {
@@ -18,13 +19,6 @@ using train::RunOutcome;
 using train::RunStatus;
 using train::StepReport;
 using Json = nlohmann::ordered_json;
-
-template <typename... Parts>
-std::string formatted(const char* format, Parts... parts) {
-  char buffer[256];
-  std::snprintf(buffer, sizeof buffer, format, parts...);
-  return buffer;
-}
 
 /// "accuracy 97.31 %".
 std::string metric_text(const Metric& metric, double value) {

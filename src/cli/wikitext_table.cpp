@@ -16,17 +16,18 @@ using report::Record;
 using report::Spread;
 using report::TrainingResult;
 
-struct Entry : RunsOfLine {
+struct WikitextEntry : RunsOfLine {
   const PaperPerplexity* paper = nullptr;
 
   Spread valid() const { return over_runs(&TrainingResult::best_metric); }
   Spread test() const { return over_runs(&TrainingResult::test_metric); }
 };
 
-std::vector<Entry> entries_of(const std::vector<Record>& records, const std::string& data) {
-  std::vector<Entry> entries;
+std::vector<WikitextEntry> wikitext_entries_of(const std::vector<Record>& records,
+                                               const std::string& data) {
+  std::vector<WikitextEntry> entries;
   for (const PaperPerplexity& row : report::kPaperPerplexities) {
-    Entry entry;
+    WikitextEntry entry;
     entry.paper = &row;
     for (const Record& record : records) {
       if (record.name == data + "/" + std::string(row.row)) entry.runs.push_back(&record);
@@ -54,19 +55,19 @@ std::vector<std::string> heading(const std::string& data) {
   return {"model",       "parameters",   "seeds",   "valid", "test",   "place", paper + ": valid",
           "paper: test", "paper: place", "ms/step", "time",  "memory", "state"};
 }
-constexpr NumberColumns kNumbers = {.first = 1, .after = 12};
+constexpr NumberColumns kWikitextNumbers = {.first = 1, .after = 12};
 
 }  // namespace
 
 std::string wikitext_table(const std::vector<Record>& records, const std::string& data) {
-  const std::vector<Entry> entries = entries_of(records, data);
+  const std::vector<WikitextEntry> entries = wikitext_entries_of(records, data);
   if (entries.empty()) return "";
   std::vector<double> ours, papers;
-  for (const Entry& entry : entries) {
+  for (const WikitextEntry& entry : entries) {
     ours.push_back(entry.test().mean), papers.push_back(entry.paper->test);
   }
   std::vector<std::vector<std::string>> lines = {heading(data)};
-  for (const Entry& entry : entries) {
+  for (const WikitextEntry& entry : entries) {
     const double parameters = entry.runs.front()->parameters;
     std::vector<std::string> line = {std::string(entry.paper->row),
                                      std::isnan(parameters) ? "-" : formatted("%.0f", parameters),
@@ -81,7 +82,7 @@ std::string wikitext_table(const std::vector<Record>& records, const std::string
     line.push_back(entry.state());
     lines.push_back(std::move(line));
   }
-  return markdown_table(lines, kNumbers);
+  return markdown_table(lines, kWikitextNumbers);
 }
 
 }  // namespace fmmformer::cli

@@ -7,7 +7,7 @@
 namespace fmmformer::tasks {
 namespace {
 
-constexpr std::array<std::string_view, 10> kLabels = {
+constexpr std::array<std::string_view, 10> kImageLabels = {
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
 constexpr size_t kGreyRecord = 1 + kPixels, kColourRecord = 1 + 3 * kPixels;
 
@@ -22,7 +22,7 @@ void read_colour_records(std::string_view records, const std::filesystem::path& 
     for (size_t i = 0; i < kPixels; ++i) {
       grey[i] = static_cast<char>(grey_of(value(0, i), value(1, i), value(2, i)));
     }
-    out.add(grey, record_label(bytes[0], kLabels.size(), path, record));
+    out.add(grey, record_label(bytes[0], kImageLabels.size(), path, record));
   }
 }
 
@@ -37,7 +37,7 @@ void read_image(const Source& source, CacheWriter& out) {
                     " (CIFAR-10's binary form) or " + std::to_string(kGreyRecord) +
                     " (grey): it is cut off, or has pictures of another size; get it again");
   }
-  grey ? read_grey_records(records, kLabels.size(), source.path, out)
+  grey ? read_grey_records(records, kImageLabels.size(), source.path, out)
        : read_colour_records(records, source.path, out);
 }
 
@@ -49,7 +49,7 @@ constinit const DataSet kImageData = {
     .sources =
         "CIFAR-10's {data_batch_1..5,test_batch}.bin, or the same in grey: a label and 1024 "
         "bytes each",
-    .labels = kLabels,
+    .labels = kImageLabels,
     .picture = true,
     .split = {.valid_share = 10},
     .read = read_image};

@@ -9,8 +9,8 @@
 namespace fmmformer::tasks {
 namespace {
 
-constexpr std::array<std::string_view, 10> kLabels = {"0", "1", "2", "3", "4",
-                                                      "5", "6", "7", "8", "9"};
+constexpr std::array<std::string_view, 10> kListOpsLabels = {"0", "1", "2", "3", "4",
+                                                             "5", "6", "7", "8", "9"};
 
 char token_of(std::string_view word) {
   const auto* found = std::find(kListOpsWords.begin() + 1, kListOpsWords.end(), word);
@@ -28,7 +28,7 @@ void read_listops(const Source& source, CacheWriter& out) {
     const auto columns = table.columns(2);
     if (first && columns[0] == "Source") continue;
     try {
-      out.add(listops_tokens(columns[0]), table.label(columns[1], kLabels.size()));
+      out.add(listops_tokens(columns[0]), table.label(columns[1], kListOpsLabels.size()));
     } catch (const DataError& error) {
       table.fail(error.what());
     }
@@ -40,7 +40,7 @@ void read_listops(const Source& source, CacheWriter& out) {
 constinit const DataSet kListopsData = {.task = TaskName::kListops,
                                         .about = "value of a nested list of operations",
                                         .sources = "LRA's basic_{train,val,test}.tsv",
-                                        .labels = kLabels,
+                                        .labels = kListOpsLabels,
                                         .words = kListOpsWords,
                                         .read = read_listops};
 

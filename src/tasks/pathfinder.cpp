@@ -11,7 +11,7 @@
 namespace fmmformer::tasks {
 namespace {
 
-constexpr std::array<std::string_view, 2> kLabels = {"apart", "joined"};
+constexpr std::array<std::string_view, 2> kPathfinderLabels = {"apart", "joined"};
 
 void read_picture(const std::filesystem::path& folder, const LineReader& lines,
                   std::string_view line, CacheWriter& out) {
@@ -21,8 +21,8 @@ void read_picture(const std::filesystem::path& folder, const LineReader& lines,
         "has fewer than 4 columns, wanted is `FOLDER FILE NUMBER LABEL ...` with spaces in "
         "between; get the file again");
   }
-  const auto known = label_of(label, kLabels.size());
-  if (!known) lines.fail(wrong_label(label, kLabels.size()));
+  const auto known = label_of(label, kPathfinderLabels.size());
+  if (!known) lines.fail(wrong_label(label, kPathfinderLabels.size()));
   const std::filesystem::path path = folder / subfolder / file;
   std::error_code error;
   const bool empty = std::filesystem::file_size(path, error) == 0 && !error;
@@ -33,7 +33,7 @@ void read_picture(const std::filesystem::path& folder, const LineReader& lines,
   }
 }
 
-void read_folder(const std::filesystem::path& folder, CacheWriter& out) {
+void read_drawings(const std::filesystem::path& folder, CacheWriter& out) {
   const auto lists = files_in(folder / "metadata", ".npy");
   if (lists.empty()) {
     throw DataError("'" + (folder / "metadata").string() +
@@ -48,8 +48,8 @@ void read_folder(const std::filesystem::path& folder, CacheWriter& out) {
 
 void read_pathfinder(const Source& source, CacheWriter& out) {
   std::filesystem::is_directory(source.path)
-      ? read_folder(source.path, out)
-      : read_grey_records(read_whole(source.path), kLabels.size(), source.path, out);
+      ? read_drawings(source.path, out)
+      : read_grey_records(read_whole(source.path), kPathfinderLabels.size(), source.path, out);
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ constinit const DataSet kPathfinderData = {
     .sources =
         "LRA's pathfinder32/curv_contour_length_14 with metadata and PNGs, or packed "
         "{train,val,test}.bin: a label and 1024 bytes each",
-    .labels = kLabels,
+    .labels = kPathfinderLabels,
     .picture = true,
     .read = read_pathfinder};
 

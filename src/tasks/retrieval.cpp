@@ -10,7 +10,7 @@
 namespace fmmformer::tasks {
 namespace {
 
-constexpr std::array<std::string_view, 2> kLabels = {"not cited", "cited"};
+constexpr std::array<std::string_view, 2> kRetrievalLabels = {"not cited", "cited"};
 
 /// The documents of a file, each once: a set of their numbers, which is searched by their contents.
 class DocumentPool {
@@ -83,7 +83,7 @@ void read_retrieval(const Source& source, CacheWriter& out) {
           "a pair of ids without texts; name the file with the texts (`id TAB text`) with "
           "--documents");
     }
-    Example example{.label = table.label(columns[0], kLabels.size())};
+    Example example{.label = table.label(columns[0], kRetrievalLabels.size())};
     example.first = pool.number_of(texts ? columns[3] : text_of(columns[1]));
     example.second = pool.number_of(texts ? columns[4] : text_of(columns[2]));
     out.add_example(example);
@@ -98,7 +98,7 @@ constinit const DataSet kRetrievalData = {
     .sources =
         "LRA's new_aan_pairs.{train,eval,test}.tsv, or pairs.{train,eval,test}.tsv: label, "
         "id1, id2, with docs.tsv: id, text",
-    .labels = kLabels,
+    .labels = kRetrievalLabels,
     .pair = true,
     .read = read_retrieval};
 

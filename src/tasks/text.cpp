@@ -7,7 +7,7 @@
 namespace fmmformer::tasks {
 namespace {
 
-constexpr std::array<std::string_view, 2> kLabels = {"negative", "positive"};
+constexpr std::array<std::string_view, 2> kTextLabels = {"negative", "positive"};
 
 std::string review_of(const std::filesystem::path& file) {
   std::string text(stripped(read_whole(file)));
@@ -22,8 +22,8 @@ std::string review_of(const std::filesystem::path& file) {
   return text;
 }
 
-void read_folder(const std::filesystem::path& folder, CacheWriter& out) {
-  constexpr std::array<std::string_view, kLabels.size()> kFolders = {"neg", "pos"};
+void read_reviews(const std::filesystem::path& folder, CacheWriter& out) {
+  constexpr std::array<std::string_view, kTextLabels.size()> kFolders = {"neg", "pos"};
   for (size_t label = 0; label < kFolders.size(); ++label) {
     const auto files = files_in(folder / kFolders[label], ".txt");
     if (files.empty()) {
@@ -38,7 +38,7 @@ void read_table(const std::filesystem::path& path, CacheWriter& out) {
   TableReader table(path, "label TAB id TAB text");
   while (table.next()) {
     const auto columns = table.columns_and_rest(3);  // reviews have TABs
-    const uint16_t label = table.label(columns[0], kLabels.size());
+    const uint16_t label = table.label(columns[0], kTextLabels.size());
     const std::string_view text = stripped(columns[2]);
     if (text.empty()) table.fail("the review is empty; remove the line, or get the file again");
     table.require_utf8(text);
@@ -47,7 +47,7 @@ void read_table(const std::filesystem::path& path, CacheWriter& out) {
 }
 
 void read_text(const Source& source, CacheWriter& out) {
-  std::filesystem::is_directory(source.path) ? read_folder(source.path, out)
+  std::filesystem::is_directory(source.path) ? read_reviews(source.path, out)
                                              : read_table(source.path, out);
 }
 
@@ -59,7 +59,7 @@ constinit const DataSet kTextData = {
     .sources =
         "IMDb's aclImdb/{train,test} with {neg,pos}/*.txt, or {train,test}.tsv: label, id, "
         "text",
-    .labels = kLabels,
+    .labels = kTextLabels,
     .split = {.shuffled = true, .valid_share = 10},
     .read = read_text};
 

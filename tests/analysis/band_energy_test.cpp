@@ -44,9 +44,9 @@ TEST(BandEnergy, AMatrixOfZerosHasNone) {
 
 TEST(BandEnergy, UsualWidthsEndWithTheLength) {
   EXPECT_THAT(usual_bandwidths(256),
-              testing::ElementsAre(1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 256));
-  EXPECT_THAT(usual_bandwidths(2), testing::ElementsAre(1, 2));
-  EXPECT_THAT(usual_bandwidths(1), testing::ElementsAre(1));
+              ::testing::ElementsAre(1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 256));
+  EXPECT_THAT(usual_bandwidths(2), ::testing::ElementsAre(1, 2));
+  EXPECT_THAT(usual_bandwidths(1), ::testing::ElementsAre(1));
 }
 
 }  // namespace

@@ -13,14 +13,14 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-struct Outcome {
+struct Answer {
   int code = 0;
   std::string text;  // printed, or the error
 };
 
-Outcome data(std::vector<std::string> arguments) {
+Answer data(std::vector<std::string> arguments) {
   testing::internal::CaptureStdout();
-  Outcome outcome;
+  Answer outcome;
   std::string error;
   try {
     outcome.code = run_data({"fmmformer data", std::move(arguments)});
@@ -42,14 +42,14 @@ class DataCommand : public testing::Test {
     pathfinder_ = import({"pathfinder", "--test", folder_ / "x.bin"}, "pathfinder");
   }
 
-  Outcome import(std::vector<std::string> arguments, const std::string& task) const {
+  Answer import(std::vector<std::string> arguments, const std::string& task) const {
     arguments.insert(arguments.begin(), "import");
     arguments.insert(arguments.end(), {"--out", folder_ / ("data/" + task)});
     return data(std::move(arguments));
   }
 
   TemporaryFolder folder_;
-  Outcome listops_, pathfinder_;
+  Answer listops_, pathfinder_;
 };
 
 TEST_F(DataCommand, ImportSaysWhatItReadAndWhatItWrote) {
@@ -60,7 +60,7 @@ TEST_F(DataCommand, ImportSaysWhatItReadAndWhatItWrote) {
 }
 
 TEST_F(DataCommand, ListCountsWhatIsThere) {
-  const Outcome list = data({"list", "--root", folder_ / "data"});
+  const Answer list = data({"list", "--root", folder_ / "data"});
   EXPECT_EQ(list.code, kDone);
   EXPECT_THAT(list.text, AllOf(HasSubstr("train -  valid 2  test -"), HasSubstr("basic_"),
                                HasSubstr("train -  valid -  test 1")));
@@ -69,18 +69,18 @@ TEST_F(DataCommand, ListCountsWhatIsThere) {
 
 TEST_F(DataCommand, CheckPassesGoodFilesAndFailsForADamagedOne) {
   const std::string listops = folder_ / "data/listops";
-  const Outcome good = data({"check", "listops", "--data", listops});
+  const Answer good = data({"check", "listops", "--data", listops});
   EXPECT_EQ(good.code, kDone);
   EXPECT_THAT(good.text, HasSubstr("good, 2 examples"));
   std::fstream(listops + "/valid.fmmdata", std::ios::in | std::ios::out).seekp(-1, std::ios::end)
       << 'x';
-  const Outcome bad = data({"check", "listops", "--data", listops});
+  const Answer bad = data({"check", "listops", "--data", listops});
   EXPECT_EQ(bad.code, kFailed);
   EXPECT_THAT(bad.text, AllOf(HasSubstr("BAD"), HasSubstr("import it again")));
 }
 
 TEST_F(DataCommand, ShowPrintsAnExampleForAPerson) {
-  const Outcome words = data(
+  const Answer words = data(
       {"show", "listops", "--split", "valid", "--index", "1", "--data", folder_ / "data/listops"});
   EXPECT_THAT(words.text, AllOf(HasSubstr("example 1 of 2, label 9"), HasSubstr("[MAX 2 9 ]\n")));
   const std::vector<std::string> picture = {"show", "pathfinder", "--split",
@@ -90,8 +90,8 @@ TEST_F(DataCommand, ShowPrintsAnExampleForAPerson) {
 
 TEST_F(DataCommand, ShowDrawsAPicture) {
   const std::string png = folder_ / "x.png";
-  const Outcome drawn = data({"show", "pathfinder", "--split", "test", "--data",
-                              folder_ / "data/pathfinder", "--out", png});
+  const Answer drawn = data({"show", "pathfinder", "--split", "test", "--data",
+                             folder_ / "data/pathfinder", "--out", png});
   EXPECT_EQ(drawn.code, kDone);
   std::string begin(8, '\0');
   std::ifstream(png, std::ios::binary).read(begin.data(), 8);
@@ -114,7 +114,7 @@ class CorpusCommand : public testing::Test {
   TemporaryFolder folder_;
   std::string words_folder_ = folder_ / "data/wikitext-2",
               bytes_folder_ = folder_ / "data/wikitext";
-  Outcome words_, bytes_;
+  Answer words_, bytes_;
 };
 
 TEST_F(CorpusCommand, ImportSaysWhatItReadAndWhatItWrote) {
@@ -129,7 +129,7 @@ TEST_F(CorpusCommand, ImportSaysWhatItReadAndWhatItWrote) {
 }
 
 TEST_F(CorpusCommand, ListCountsTokens) {
-  const Outcome list = data({"list", "--root", folder_ / "data"});
+  const Answer list = data({"list", "--root", folder_ / "data"});
   EXPECT_THAT(list.text, AllOf(HasSubstr("(vocabulary: 7)"), HasSubstr("train 84  valid 4  test -"),
                                HasSubstr("(vocabulary: 256)"), HasSubstr("(vocabulary: -)")));
   EXPECT_THAT(data({"list", "--json", "--root", folder_ / "data"}).text,
@@ -138,13 +138,13 @@ TEST_F(CorpusCommand, ListCountsTokens) {
 
 TEST_F(CorpusCommand, CheckPassesGoodFilesAndFailsForADamagedOneOrAnotherVocabulary) {
   const std::vector<std::string> check = {"check", "wikitext-2", "--data", words_folder_};
-  const Outcome good = data(check);
+  const Answer good = data(check);
   EXPECT_EQ(good.code, kDone);
   EXPECT_THAT(good.text, AllOf(HasSubstr("good, 7 words"), HasSubstr("good, 84 tokens")));
   std::fstream(words_folder_ + "/valid.fmmtokens", std::ios::in | std::ios::out)
           .seekp(-1, std::ios::end)
       << '\1';
-  const Outcome bad = data(check);
+  const Answer bad = data(check);
   EXPECT_EQ(bad.code, kFailed);
   EXPECT_THAT(bad.text, AllOf(HasSubstr("BAD"), HasSubstr("checksum")));
   std::filesystem::copy_file(bytes_folder_ + "/vocabulary.txt", words_folder_ + "/vocabulary.txt",
@@ -153,10 +153,10 @@ TEST_F(CorpusCommand, CheckPassesGoodFilesAndFailsForADamagedOneOrAnotherVocabul
 }
 
 TEST_F(CorpusCommand, ShowPrintsTokensForAPerson) {
-  const Outcome words = data({"show", "wikitext-2", "--data", words_folder_});
+  const Answer words = data({"show", "wikitext-2", "--data", words_folder_});
   EXPECT_THAT(words.text, AllOf(HasSubstr("tokens 0..83 of 84, vocabulary of 7 words"),
                                 HasSubstr("\nthe cat sat on <unk> caf\xC3\xA9 <eos>\nthe cat")));
-  const Outcome bytes = data({"show", "wikitext", "--data", bytes_folder_, "--index", "1"});
+  const Answer bytes = data({"show", "wikitext", "--data", bytes_folder_, "--index", "1"});
   EXPECT_THAT(bytes.text, AllOf(HasSubstr("tokens 256..269 of 270"), HasSubstr("f\xC3\xA9\n")));
 }
 
@@ -176,7 +176,7 @@ TEST_F(CorpusCommand, MistakesAreNamedAndEndWithTwo) {
       {{"make", "wikitext-2", "--count", "5"}, "cannot be made"},
   };
   for (const auto& [arguments, said] : mistakes) {
-    const Outcome outcome = data(arguments);
+    const Answer outcome = data(arguments);
     EXPECT_THAT(outcome.text, HasSubstr(said));
     EXPECT_EQ(outcome.code, kWrongUse) << outcome.text;
   }
@@ -199,7 +199,7 @@ TEST_F(DataCommand, MistakesAreNamedAndEndWithTwo) {
       {{"check", "--data", listops}, "name it"},
   };
   for (const auto& [arguments, said] : mistakes) {
-    const Outcome outcome = data(arguments);
+    const Answer outcome = data(arguments);
     EXPECT_THAT(outcome.text, HasSubstr(said));
     EXPECT_EQ(outcome.code, kWrongUse) << outcome.text;
   }
@@ -207,7 +207,7 @@ TEST_F(DataCommand, MistakesAreNamedAndEndWithTwo) {
 
 TEST_F(DataCommand, HelpHasAnExampleEverywhere) {
   for (const char* command : {"list", "import", "check", "show"}) {
-    const Outcome help = data({command, "--help"});
+    const Answer help = data({command, "--help"});
     EXPECT_EQ(help.code, kDone);
     EXPECT_THAT(help.text, HasSubstr("Example"));
   }

@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-bench::GpuRow example_row() {
+bench::GpuRow example_gpu_row() {
   bench::GpuRow row{.attention_case = bench::case_named("gpu_65536_r3_band30")};
   row.ours = {.graph = {.median = 1.5e-3}, .eager = {.median = 1.6e-3}, .peak_bytes = 300 << 20};
   row.forward = {.median = 0.5e-3};
@@ -23,7 +23,7 @@ bench::GpuRow example_row() {
 }
 
 TEST(GpuBenchTable, ARowShowsTimesLimitFloorMemoryAndRatios) {
-  const std::string text = gpu_row(example_row(), {"sdpa", "composite"});
+  const std::string text = gpu_row(example_gpu_row(), {"sdpa", "composite"});
   for (const auto* part : {"gpu_65536_r3_band30", "1x65536x8x64 causal 3+30", "bf16", "1.500",
                            "1.600", "0.500", "0.150", "10.0", "300.0", "30.00x"}) {
     EXPECT_THAT(text, HasSubstr(part));
@@ -33,7 +33,7 @@ TEST(GpuBenchTable, ARowShowsTimesLimitFloorMemoryAndRatios) {
 }
 
 TEST(GpuBenchTable, WhatIsAboveItsLimitIsMarked) {
-  bench::GpuRow row = example_row();
+  bench::GpuRow row = example_gpu_row();
   row.ours.graph.median = 1.7e-3;
   EXPECT_THAT(gpu_row(row, {}), HasSubstr("1.600!"));
   row.ours.peak_bytes = 500 << 20;
@@ -42,15 +42,15 @@ TEST(GpuBenchTable, WhatIsAboveItsLimitIsMarked) {
 
 TEST(GpuBenchTable, HeadingAndRowsHaveTheSameWidth) {
   const std::vector<std::string> peers = {"sdpa", "composite"};
-  EXPECT_EQ(gpu_heading(peers).size(), gpu_row(example_row(), peers).size());
+  EXPECT_EQ(gpu_heading(peers).size(), gpu_row(example_gpu_row(), peers).size());
 }
 
 TEST(GpuBenchTable, TheRecordIsOneThatAReportReads) {
-  bench::GpuRow failed = example_row();
+  bench::GpuRow failed = example_gpu_row();
   failed.failure = "out of memory";
   const GpuBenchmarkRecord record{.gpu = "a GPU",
                                   .copy_rate = 4e12,
-                                  .rows = {example_row(), failed},
+                                  .rows = {example_gpu_row(), failed},
                                   .bars = {{.what = "a bar", .met = true}}};
   const nlohmann::ordered_json json = to_json(record, {.commit = "abc"});
   EXPECT_EQ(json["format"], "fmmformer-record");

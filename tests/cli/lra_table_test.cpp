@@ -16,7 +16,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-Record run_of(const std::string& name, double valid, double test = report::kUnknown) {
+Record lra_run(const std::string& name, double valid, double test = report::kUnknown) {
   Record record{.name = name, .seed = 1, .status = "finished"};
   record.result = {.best_metric = valid,
                    .test_metric = test,
@@ -28,7 +28,7 @@ Record run_of(const std::string& name, double valid, double test = report::kUnkn
 }
 
 TEST(LraTable, HasOursBesideThePapersWithTheDifferenceAndTheCost) {
-  const auto lines = lines_of(lra_table({run_of("lra/listops/softmax.published", 0.36, 0.3523)}));
+  const auto lines = lines_of(lra_table({lra_run("lra/listops/softmax.published", 0.36, 0.3523)}));
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_THAT(lines[0], AllOf(HasSubstr("| task"), HasSubstr("paper"), HasSubstr("ms/step")));
   EXPECT_THAT(lines[1], ContainsRegex("^\\|[ :|-]+\\|$")) << "a rule, for Markdown";
@@ -40,31 +40,31 @@ TEST(LraTable, HasOursBesideThePapersWithTheDifferenceAndTheCost) {
 }
 
 TEST(LraTable, WithoutATestScoreTheDifferenceIsOfTheValidSplitAndSaysSo) {
-  const std::string table = lra_table({run_of("lra/image/linear.tuned", 0.4)});
+  const std::string table = lra_table({lra_run("lra/image/linear.tuned", 0.4)});
   EXPECT_THAT(table, AllOf(HasSubstr("| 40.00 |    - | 38.29 |"), HasSubstr("+1.71 v"),
                            HasSubstr("no test score")));
 }
 
 TEST(LraTable, SeedsAreOneLineWithTheirSpread) {
-  Record second = run_of("lra/text/band5.tuned", 0.62, 0.60);
+  Record second = lra_run("lra/text/band5.tuned", 0.62, 0.60);
   second.seed = 2;
-  const auto lines = lines_of(lra_table({run_of("lra/text/band5.tuned", 0.60, 0.60), second}));
+  const auto lines = lines_of(lra_table({lra_run("lra/text/band5.tuned", 0.60, 0.60), second}));
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_THAT(lines[2], HasSubstr("|     2 | 61.00 +-1.41 | 60.00 +-0.00 |"));
 }
 
 TEST(LraTable, ARunThatIsNotFinishedSaysWhereItIsAndDoesNotCountBesideOnesThatAre) {
-  Record cut = run_of("lra/text/band5.tuned", 0.5);
+  Record cut = lra_run("lra/text/band5.tuned", 0.5);
   cut.seed = 2, cut.status = "interrupted", cut.result.steps = 700;
   EXPECT_THAT(lra_table({cut}), AllOf(HasSubstr("50.00"), HasSubstr("interrupted at step 700")));
-  EXPECT_THAT(lra_table({run_of("lra/text/band5.tuned", 0.6), cut}),
+  EXPECT_THAT(lra_table({lra_run("lra/text/band5.tuned", 0.6), cut}),
               AllOf(HasSubstr("| 60.00 |"), HasSubstr("interrupted at step 700, seed 2")));
 }
 
 TEST(LraTable, RowsWithAllFiveTasksHaveAnAverage) {
   std::vector<Record> records;
   for (const std::string_view task : report::kLraTasks) {
-    records.push_back(run_of("lra/" + std::string(task) + "/softmax.tuned", 0.6, 0.5));
+    records.push_back(lra_run("lra/" + std::string(task) + "/softmax.tuned", 0.6, 0.5));
   }
   EXPECT_THAT(lra_table(records),
               ContainsRegex("average +\\| softmax \\| tuned +\\| +\\| 60.00 \\| "
@@ -74,11 +74,11 @@ TEST(LraTable, RowsWithAllFiveTasksHaveAnAverage) {
 }
 
 TEST(LraTable, SmallVariantsAreNotHeldAgainstThePaper) {
-  EXPECT_THAT(lra_table({run_of("tiny/lra/text/softmax.published", 0.9, 0.9)}),
+  EXPECT_THAT(lra_table({lra_run("tiny/lra/text/softmax.published", 0.9, 0.9)}),
               AllOf(HasSubstr("90.00"), Not(HasSubstr("64.17"))));
 }
 
-TEST(LraTable, OtherRunsAreLeftOut) { EXPECT_EQ(lra_table({run_of("copy/softmax_128", 1)}), ""); }
+TEST(LraTable, OtherRunsAreLeftOut) { EXPECT_EQ(lra_table({lra_run("copy/softmax_128", 1)}), ""); }
 
 }  // namespace
 }  // namespace fmmformer::cli

@@ -14,7 +14,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-Record run_of(const std::string& name, double valid, double test) {
+Record wikitext_run(const std::string& name, double valid, double test) {
   Record record{.name = name, .seed = 1, .status = "finished", .parameters = 13773183};
   record.result = {.best_metric = valid,
                    .test_metric = test,
@@ -26,10 +26,10 @@ Record run_of(const std::string& name, double valid, double test) {
 }
 
 TEST(WikitextTable, HasOursAndThePapersOrderSideBySide) {
-  const auto lines = lines_of(
-      wikitext_table({run_of("wikitext2/linear", 150, 140), run_of("wikitext2/softmax", 130, 120),
-                      run_of("wikitext2/band5", 141.5, 139.25)},
-                     "wikitext2"));
+  const auto lines = lines_of(wikitext_table(
+      {wikitext_run("wikitext2/linear", 150, 140), wikitext_run("wikitext2/softmax", 130, 120),
+       wikitext_run("wikitext2/band5", 141.5, 139.25)},
+      "wikitext2"));
   ASSERT_EQ(lines.size(), 5U);
   EXPECT_THAT(lines[0], HasSubstr("paper on WikiText-103: valid"));
   EXPECT_THAT(lines[2], AllOf(HasSubstr("| softmax |"), HasSubstr(" 130.00 | 120.00 |     1 |"),
@@ -43,19 +43,20 @@ TEST(WikitextTable, HasOursAndThePapersOrderSideBySide) {
 
 TEST(WikitextTable, SeedsAreOneLineWithTheirSpread) {
   const std::string table = wikitext_table(
-      {run_of("wikitext2/linear", 150, 140), run_of("wikitext2/linear", 152, 142)}, "wikitext2");
+      {wikitext_run("wikitext2/linear", 150, 140), wikitext_run("wikitext2/linear", 152, 142)},
+      "wikitext2");
   EXPECT_THAT(table, AllOf(HasSubstr("151.00 +-1.41"), HasSubstr("141.00 +-1.41")));
 }
 
 TEST(WikitextTable, HasRunsOfItsTextAlone) {
-  EXPECT_EQ(wikitext_table({run_of("wikitext2/linear", 1, 1)}, "wikitext103"), "");
+  EXPECT_EQ(wikitext_table({wikitext_run("wikitext2/linear", 1, 1)}, "wikitext103"), "");
   const std::string table = wikitext_table(
-      {run_of("wikitext103/linear", 38, 39), run_of("lra/x/y.z", 1, 1)}, "wikitext103");
+      {wikitext_run("wikitext103/linear", 38, 39), wikitext_run("lra/x/y.z", 1, 1)}, "wikitext103");
   EXPECT_THAT(table, AllOf(HasSubstr("paper: valid"), Not(HasSubstr("WikiText-103"))));
 }
 
 TEST(WikitextTable, ARunThatIsNotThroughSaysHowFarItIs) {
-  Record cut = run_of("wikitext2/linear", 150, report::kUnknown);
+  Record cut = wikitext_run("wikitext2/linear", 150, report::kUnknown);
   cut.status = "interrupted";
   cut.result.steps = 70;
   EXPECT_THAT(wikitext_table({cut}, "wikitext2"),

@@ -26,7 +26,7 @@ SafeTensorView view(const std::string& dtype, std::vector<int64_t> shape,
   return {dtype, std::move(shape), std::as_bytes(std::span(values))};
 }
 
-std::string content(const std::filesystem::path& path) {
+std::string bytes_in(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
@@ -55,7 +55,7 @@ std::string small_file(const TemporaryFolder& folder) {
   const std::vector<uint8_t> b = {4, 5};
   write_safetensors(folder / "small", {{"a", view("F32", {3}, a)}, {"b", view("U8", {2}, b)}},
                     {{"kind", "test"}});
-  return content(folder / "small");
+  return bytes_in(folder / "small");
 }
 
 TEST(SafeTensors, ComeBackAsTheyWereWritten) {
@@ -101,7 +101,7 @@ TEST(SafeTensors, EveryTensorIsAlignedToItsElements) {
   write_safetensors(folder / "f", {{"byte", view("BOOL", {1}, bytes)},
                                    {"half", view("BF16", {1}, halves)},
                                    {"double", view("F64", {1}, doubles)}});
-  const std::string text = content(folder / "f");
+  const std::string text = bytes_in(folder / "f");
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, text.data(), 8);
   EXPECT_EQ(header_bytes % 8, 0u);

@@ -24,6 +24,10 @@ inline AttentionConfig copy_attention(int64_t bandwidth, std::vector<FeatureMap>
           .blend = {.rule = BlendPreset::kCopy}};
 }
 
+inline AttentionConfig causal_softmax() {
+  return {.kind = AttentionKind::kSoftmax, .causal = true};
+}
+
 /// The defaults of ModelConfig are the copy task's.
 inline ModelConfig copy_model(AttentionConfig attention) {
   return {.attention = std::move(attention)};

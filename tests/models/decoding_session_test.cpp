@@ -27,9 +27,8 @@ AttentionConfig band() {
   attention.blend.near_initial = 0.7;
   return attention;
 }
-AttentionConfig softmax() { return {.kind = AttentionKind::kSoftmax, .causal = true}; }
 
-ModelConfig small_wikitext(AttentionConfig attention) {
+ModelConfig uneven_wikitext(AttentionConfig attention) {
   attention.projections = Projections::kFused;
   ModelConfig config = wikitext_model(std::move(attention));
   config.vocabulary = 50, config.cutoffs = {10, 20, 35};
@@ -40,14 +39,14 @@ ModelConfig small_wikitext(AttentionConfig attention) {
 std::vector<ModelConfig> every_kind() {
   std::vector<ModelConfig> configs;
   for (const auto& attention :
-       {fmm(), band(), softmax(), copy_attention(0, {FeatureMap::kTanh1}),
+       {fmm(), band(), causal_softmax(), copy_attention(0, {FeatureMap::kTanh1}),
         fast_weight_attention_config(0, {FeatureMap::kElu}),
         fast_weight_attention_config(3, {FeatureMap::kElu, FeatureMap::kEluFlip})}) {
-    configs.push_back(small_wikitext(attention));
+    configs.push_back(uneven_wikitext(attention));
     configs.push_back(small_copy(attention));
   }
   for (const auto positions : {Positions::kLearned, Positions::kSinusoidAdded}) {
-    configs.push_back(small_wikitext(fmm()));
+    configs.push_back(uneven_wikitext(fmm()));
     configs.back().positions = positions;
   }
   configs.push_back(small_copy(fmm()));
@@ -103,7 +102,7 @@ TEST(DecodingSession, PredictsWhatAFullPassOverTheWindowDoes) {
 }
 
 TEST(DecodingSession, APromptAtOnceIsThePromptTokenByToken) {
-  for (const ModelConfig& config : {small_wikitext(fmm()), small_wikitext(softmax())}) {
+  for (const ModelConfig& config : {uneven_wikitext(fmm()), uneven_wikitext(causal_softmax())}) {
     const auto model = language_model(config);
     const auto text = random_tokens(2 * kWindow + 7, config.vocabulary);
     for (const int64_t cut : {1, 12, 39, 40, 41, 60, 61, 87}) {
@@ -137,7 +136,7 @@ TEST(DecodingSession, WithoutPositionsATextGoesOnWithoutAWindow) {
 }
 
 TEST(DecodingSession, ComputesInDoubleToo) {
-  for (const ModelConfig& config : {small_wikitext(fmm()), small_wikitext(softmax())}) {
+  for (const ModelConfig& config : {uneven_wikitext(fmm()), uneven_wikitext(causal_softmax())}) {
     const auto model = make_model(config, 3);
     model->to(torch::kDouble);
     const auto lm = std::dynamic_pointer_cast<const LanguageModel>(std::shared_ptr(model));
@@ -150,7 +149,7 @@ TEST(DecodingSession, ComputesInDoubleToo) {
 }
 
 TEST(DecodingSession, ALateTokenCostsWhatAnEarlyOneDid) {
-  const auto model = language_model(small_wikitext(fmm()));
+  const auto model = language_model(uneven_wikitext(fmm()));
   DecodingSession session(model);
   const auto seconds_of_windows = [&](int64_t windows) {
     const auto begin = std::chrono::steady_clock::now();

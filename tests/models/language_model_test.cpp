@@ -19,7 +19,6 @@ ModelConfig small_wikitext(AttentionConfig attention) {
   return made_small(std::move(config));
 }
 
-AttentionConfig softmax() { return {.kind = AttentionKind::kSoftmax, .causal = true}; }
 AttentionConfig rank3_band() {
   return copy_attention(10, {FeatureMap::kElu, FeatureMap::kEluFlip, FeatureMap::kTanh1});
 }
@@ -47,7 +46,7 @@ Tensor plain_blocks(const Parameters& p, Tensor x) {
 }
 
 TEST(LanguageModel, TheCopyModelEqualsAPlainComputation) {
-  const auto model = make_model(small_copy(softmax()), 3);
+  const auto model = make_model(small_copy(causal_softmax()), 3);
   const Tensor tokens = torch::randint(11, {3, 33});
   const Parameters p{*model};
   const Tensor x = torch::cat({p("encoder.embedding.weight").index({tokens}),
@@ -59,7 +58,7 @@ TEST(LanguageModel, TheCopyModelEqualsAPlainComputation) {
 }
 
 TEST(LanguageModel, TheWikitextModelEqualsAPlainComputation) {
-  const auto model = make_model(small_wikitext(softmax()), 3);
+  const auto model = make_model(small_wikitext(causal_softmax()), 3);
   const Tensor tokens = torch::randint(50, {3, 33});
   const Parameters p{*model};
   const Tensor x = p("encoder.embedding.weight").index({tokens}) * std::sqrt(32.0) +
@@ -103,7 +102,7 @@ TEST(LanguageModel, RowsGivenToClustersDoNotChangeItsLosses) {
 }
 
 TEST(LanguageModel, NothingIsSeenOfTheFuture) {
-  for (const auto& attention : {softmax(), rank3_band(), fast_weights_band()}) {
+  for (const auto& attention : {causal_softmax(), rank3_band(), fast_weights_band()}) {
     const auto model = make_model(small_copy(attention), 3);
     const Tensor tokens = torch::randint(11, {2, 33});
     Tensor changed = tokens.clone();

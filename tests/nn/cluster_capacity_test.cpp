@@ -157,7 +157,7 @@ TEST_F(FixedShapes, GiveTheSameOnAGpuInBothPrecisions) {
   const auto error = [](const Tensor& ours, const Tensor& truth) {
     return ((ours.cpu().to(torch::kDouble) - truth).norm() / truth.norm()).item<double>();
   };
-  for (const auto [type, allowed] :
+  for (const auto& [type, allowed] :
        {std::pair(torch::kFloat, 1e-5), std::pair(torch::kBFloat16, 1e-2)}) {
     softmax.to(torch::kCUDA, type);
     const Tensor on_gpu = table.detach().to(torch::kCUDA, type).requires_grad_(),

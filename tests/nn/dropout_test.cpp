@@ -2,21 +2,21 @@
 #include "fmmformer/nn/dropout.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace fmmformer {
 namespace {
 
 using torch::Tensor;
 
-Pass training(int64_t step = 0, uint64_t seed = 7) {
+Pass training_pass(int64_t step = 0, uint64_t seed = 7) {
   return {.training = true, .dropout_seed = dropout_seed(seed, step, at::kCPU)};
 }
 
 constexpr DropoutSite kSite{.probability = 0.3, .site = 5};
 
 TEST(Dropout, DropsTheStatedShareAndKeepsTheMean) {
-  const Tensor out = dropout(torch::ones({200, 1000}), kSite, training());
+  const Tensor out = dropout(torch::ones({200, 1000}), kSite, training_pass());
   EXPECT_NEAR(out.eq(0).to(torch::kDouble).mean().item<double>(), 0.3, 0.005);
   EXPECT_NEAR(out.mean().item<double>(), 1, 0.005);
   EXPECT_FLOAT_EQ(out.max().item<float>(), 1 / 0.7f);
@@ -24,26 +24,26 @@ TEST(Dropout, DropsTheStatedShareAndKeepsTheMean) {
 
 TEST(Dropout, TheSameSeedGivesTheSameMask) {
   const Tensor x = torch::ones({64, 33});
-  EXPECT_TRUE(torch::equal(dropout(x, kSite, training()), dropout(x, kSite, training())));
+  EXPECT_TRUE(torch::equal(dropout(x, kSite, training_pass()), dropout(x, kSite, training_pass())));
 }
 
 TEST(Dropout, MasksDifferBySiteStepAndRun) {
   const Tensor x = torch::ones({64, 33});
-  const Tensor base = dropout(x, kSite, training());
+  const Tensor base = dropout(x, kSite, training_pass());
   const auto agreement = [&](const Tensor& other) {
     return base.eq(other).to(torch::kDouble).mean().item<double>();
   };
   const double independent = 0.7 * 0.7 + 0.3 * 0.3;
-  EXPECT_NEAR(agreement(dropout(x, {.probability = 0.3, .site = 6}, training())), independent,
+  EXPECT_NEAR(agreement(dropout(x, {.probability = 0.3, .site = 6}, training_pass())), independent,
               0.05);
-  EXPECT_NEAR(agreement(dropout(x, kSite, training(1))), independent, 0.05);
-  EXPECT_NEAR(agreement(dropout(x, kSite, training(0, 8))), independent, 0.05);
+  EXPECT_NEAR(agreement(dropout(x, kSite, training_pass(1))), independent, 0.05);
+  EXPECT_NEAR(agreement(dropout(x, kSite, training_pass(0, 8))), independent, 0.05);
 }
 
 TEST(Dropout, NothingHappensInInferenceOrWithProbabilityZero) {
   const Tensor x = torch::randn({3, 5}), y = torch::randn({3, 5});
   for (const auto& [site, pass] :
-       {std::pair(kSite, Pass{}), std::pair(DropoutSite{.probability = 0}, training())}) {
+       {std::pair(kSite, Pass{}), std::pair(DropoutSite{.probability = 0}, training_pass())}) {
     EXPECT_TRUE(torch::equal(dropout(x, site, pass), x));
     EXPECT_TRUE(torch::equal(residual_dropout(y, x, {}, site, pass), y + x));
     EXPECT_TRUE(torch::equal(relu_dropout(x.clone(), {}, site, pass), x.relu()));
@@ -51,7 +51,7 @@ TEST(Dropout, NothingHappensInInferenceOrWithProbabilityZero) {
 }
 
 TEST(Dropout, EveryLengthEqualsTheFactorsFromPlainTensorOperations) {
-  const Pass pass = training();
+  const Pass pass = training_pass();
   for (const int64_t length : {1, 3, 4, 5, 63, 64, 65, 127, 8191, 8192, 8193, 50001}) {
     const Tensor factors = dropout_factors({length}, kSite, pass.dropout_seed);
     const Tensor x = torch::randn({length}), y = torch::randn({length});
@@ -66,7 +66,7 @@ TEST(Dropout, EveryLengthEqualsTheFactorsFromPlainTensorOperations) {
 }
 
 TEST(Dropout, OtherTypesAndStridesGetTheSameMask) {
-  const Pass pass = training();
+  const Pass pass = training_pass();
   const Tensor x = torch::randn({40, 24});
   const Tensor kept = dropout(x, kSite, pass).ne(0);
   for (const auto type : {torch::kDouble, torch::kBFloat16, torch::kHalf}) {
@@ -78,7 +78,7 @@ TEST(Dropout, OtherTypesAndStridesGetTheSameMask) {
 }
 
 TEST(Dropout, GradientsCarryTheSameMask) {
-  const Pass pass = training();
+  const Pass pass = training_pass();
   const Tensor factors = dropout_factors({50, 70}, kSite, pass.dropout_seed);
   const Tensor x = torch::randn({50, 70}, torch::requires_grad()),
                y = torch::randn({50, 70}, torch::requires_grad()), grad = torch::randn({50, 70});
@@ -97,7 +97,7 @@ TEST(Dropout, GradientsCarryTheSameMask) {
 }
 
 TEST(Dropout, ABiasIsAddedToEveryRowBeforeDropping) {
-  const Pass pass = training();
+  const Pass pass = training_pass();
   for (const auto type : {torch::kFloat, torch::kDouble}) {
     for (const int64_t columns : {1, 3, 16, 70, 512}) {
       const auto options = torch::dtype(type).requires_grad(true);

@@ -13,7 +13,7 @@ namespace {
 
 using torch::Tensor;
 
-double loss_of(const Tensor& value, const Tensor& exact) {
+double part_lost(const Tensor& value, const Tensor& exact) {
   return testing::largest_difference(value, exact) / (exact.abs().max().item<double>() + 1e-30);
 }
 
@@ -88,7 +88,7 @@ TEST(Linear, OnAGpuGradientsAreThoseOfDouble) {
           EXPECT_EQ(own[i].scalar_type(), type);
           EXPECT_EQ(own[i].sizes(), exact[i].sizes());
           // The sines amplify what the outputs lost.
-          EXPECT_LE(loss_of(own[i], exact[i]), type == torch::kFloat ? 1e-4 : 5e-2) << i;
+          EXPECT_LE(part_lost(own[i], exact[i]), type == torch::kFloat ? 1e-4 : 5e-2) << i;
         }
       }
     }
@@ -106,7 +106,7 @@ TEST(ColumnSum, OnAGpuEveryShapeIsSummedAsInDouble) {
         for (const auto sum_type : {type, torch::kFloat}) {
           const Tensor sum = cuda::column_sum(x, sum_type);
           EXPECT_EQ(sum.scalar_type(), sum_type);
-          EXPECT_LE(loss_of(sum, exact), allowed_for(sum_type))
+          EXPECT_LE(part_lost(sum, exact), allowed_for(sum_type))
               << rows << " x " << columns << ", " << type;
         }
         EXPECT_TRUE(torch::equal(cuda::column_sum(x, type), cuda::column_sum(x, type)));
@@ -119,10 +119,10 @@ TEST(ColumnSum, OnAGpuViewsAndEmptyTensorsAreTaken) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
   const Tensor x = random({4, 16, 65}, torch::kCUDA, torch::kFloat);
   const Tensor part = x.flatten().narrow(0, 1, 4096).view({16, 256});  // begins within a group
-  EXPECT_LE(loss_of(cuda::column_sum(part, torch::kFloat), part.to(torch::kDouble).sum(0)), 2e-5);
-  EXPECT_LE(
-      loss_of(cuda::column_sum(x.transpose(0, 2), torch::kFloat), x.to(torch::kDouble).sum({1, 2})),
-      2e-5);
+  EXPECT_LE(part_lost(cuda::column_sum(part, torch::kFloat), part.to(torch::kDouble).sum(0)), 2e-5);
+  EXPECT_LE(part_lost(cuda::column_sum(x.transpose(0, 2), torch::kFloat),
+                      x.to(torch::kDouble).sum({1, 2})),
+            2e-5);
   const Tensor none = cuda::column_sum(torch::empty({0, 24}, x.options()), torch::kFloat);
   EXPECT_TRUE(torch::equal(none, torch::zeros_like(none)));
 }
@@ -137,8 +137,8 @@ TEST(Linear, ASingleRowWithoutGradientsIsTheSameProduct) {
       const Tensor exact = torch::matmul(x.to(torch::kDouble), weight.to(torch::kDouble).t());
       const Tensor plain = linear(x, {weight, Tensor()}), with_bias = linear(x, {weight, bias});
       EXPECT_EQ(plain.sizes(), (std::vector<int64_t>{1, 1, out}));
-      EXPECT_LE(loss_of(plain, exact), allowed_for(torch::kFloat)) << in << " -> " << out;
-      EXPECT_LE(loss_of(with_bias, exact + bias), allowed_for(torch::kFloat))
+      EXPECT_LE(part_lost(plain, exact), allowed_for(torch::kFloat)) << in << " -> " << out;
+      EXPECT_LE(part_lost(with_bias, exact + bias), allowed_for(torch::kFloat))
           << in << " -> " << out;
     }
   }
@@ -149,9 +149,9 @@ TEST(Linear, ASingleRowOfAnotherLayoutOrTypeIsAProductToo) {
   const Tensor x = random({2, 40}, torch::kCPU, torch::kFloat).t().contiguous().t().slice(0, 0, 1),
                weight = random({40, 24}, torch::kCPU, torch::kFloat).t();
   const Tensor exact = torch::matmul(x.to(torch::kDouble), weight.to(torch::kDouble).t());
-  EXPECT_LE(loss_of(linear(x, {weight, Tensor()}), exact), allowed_for(torch::kFloat));
+  EXPECT_LE(part_lost(linear(x, {weight, Tensor()}), exact), allowed_for(torch::kFloat));
   const Tensor in_double = linear(x.to(torch::kDouble), {weight.to(torch::kDouble), Tensor()});
-  EXPECT_LE(loss_of(in_double, exact), 1e-14);
+  EXPECT_LE(part_lost(in_double, exact), 1e-14);
 }
 
 TEST(ColumnSum, OnAGpuDropoutSumsWhatItsBackwardMakes) {
@@ -166,14 +166,14 @@ TEST(ColumnSum, OnAGpuDropoutSumsWhatItsBackwardMakes) {
         const Tensor kept = dropout_factors({rows, columns}, site, seed).to(torch::kDouble) * grad;
         const auto [product, sum] = cuda::dropout_multiply_and_sum(grad, site, seed, type);
         EXPECT_TRUE(torch::equal(product.ne(0), kept.ne(0)));
-        EXPECT_LE(loss_of(product, kept), allowed_for(type));
-        EXPECT_LE(loss_of(sum, kept.sum(0)), allowed_for(type)) << rows << " x " << columns;
+        EXPECT_LE(part_lost(product, kept), allowed_for(type));
+        EXPECT_LE(part_lost(sum, kept.sum(0)), allowed_for(type)) << rows << " x " << columns;
 
         const Tensor passed = grad.to(torch::kDouble) * out.gt(0) / 0.7;
         const auto [through, through_sum] =
             cuda::dropout_relu_gradient_and_sum(out, grad, 0.3, type);
-        EXPECT_LE(loss_of(through, passed), allowed_for(type));
-        EXPECT_LE(loss_of(through_sum, passed.sum(0)), allowed_for(type))
+        EXPECT_LE(part_lost(through, passed), allowed_for(type));
+        EXPECT_LE(part_lost(through_sum, passed.sum(0)), allowed_for(type))
             << rows << " x " << columns;
       }
     }

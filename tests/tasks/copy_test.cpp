@@ -11,7 +11,7 @@
 namespace fmmformer::tasks {
 namespace {
 
-struct Example {
+struct CopyExample {
   std::span<const int64_t> tokens, targets;
   std::span<const uint8_t> counts;
 
@@ -20,7 +20,7 @@ struct Example {
   }
 };
 
-Example example_of(const Batch& batch, int64_t row) {
+CopyExample example_of(const Batch& batch, int64_t row) {
   const auto offset = static_cast<size_t>(row * batch.length),
              length = static_cast<size_t>(batch.length);
   return {std::span(batch.tokens).subspan(offset, length),
@@ -33,7 +33,7 @@ const CopyTask kTask({.length = 128, .symbols = 10}, 7);
 TEST(CopyTask, AnExampleIsSymbolsSeparatorTheSameSymbolsAndPadding) {
   const Batch batch = kTask.batch({.size = 50});
   for (int64_t row = 0; row < 50; ++row) {
-    const Example example = example_of(batch, row);
+    const CopyExample example = example_of(batch, row);
     const auto n = static_cast<size_t>(example.copied());
     for (size_t i = 0; i < n; ++i) {
       EXPECT_GE(example.tokens[i], 1);
@@ -47,7 +47,7 @@ TEST(CopyTask, AnExampleIsSymbolsSeparatorTheSameSymbolsAndPadding) {
 TEST(CopyTask, ATargetIsTheNextTokenAndTheRepetitionWithItsSeparatorCounts) {
   const Batch batch = kTask.batch({.size = 20});
   for (int64_t row = 0; row < 20; ++row) {
-    const Example example = example_of(batch, row);
+    const CopyExample example = example_of(batch, row);
     const int64_t n = example.copied();
     for (int64_t i = 0; i < 128; ++i) {
       EXPECT_EQ(example.targets[i], i < 127 ? example.tokens[i + 1] : 0);

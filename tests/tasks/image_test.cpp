@@ -18,17 +18,17 @@ std::string repeated(int byte, int64_t count = kPixels) {
   return std::string(static_cast<size_t>(count), static_cast<char>(byte));
 }
 
-CacheWriter read(const TemporaryFolder& folder, std::string_view records) {
+CacheWriter read_image(const TemporaryFolder& folder, std::string_view records) {
   write_file(folder / "x.bin", records);
   return read_source(kImageData, {.path = folder / "x.bin"});
 }
-std::string error_in(const TemporaryFolder& folder, std::string_view records) {
-  return error_of([&] { read(folder, records); });
+std::string error_in_image(const TemporaryFolder& folder, std::string_view records) {
+  return error_of([&] { read_image(folder, records); });
 }
 
 TEST(Image, ReadsGreyRecords) {
   const TemporaryFolder folder;
-  const CacheWriter set = read(folder, record(3, repeated(7)) + record(9, repeated(255)));
+  const CacheWriter set = read_image(folder, record(3, repeated(7)) + record(9, repeated(255)));
   ASSERT_EQ(set.examples(), 2);
   EXPECT_EQ(set.example(0).label, 3);
   EXPECT_EQ(set.document(0), repeated(7));
@@ -38,7 +38,8 @@ TEST(Image, ReadsGreyRecords) {
 
 TEST(Image, TurnsColourRecordsIntoGrey) {
   const TemporaryFolder folder;
-  const CacheWriter set = read(folder, record(1, repeated(10) + repeated(200) + repeated(30)));
+  const CacheWriter set =
+      read_image(folder, record(1, repeated(10) + repeated(200) + repeated(30)));
   ASSERT_EQ(set.examples(), 1);
   EXPECT_EQ(set.example(0).label, 1);
   EXPECT_EQ(set.document(0), repeated(grey_of(10, 200, 30)));
@@ -61,18 +62,19 @@ TEST(Image, GreyIsTheWeightedSumStretchedByAHalfAndCutOff) {
 TEST(Image, BadRecordsAreErrorsThatNameTheFileAndTheRecord) {
   const TemporaryFolder folder;
   const std::string good = record(3, repeated(7));
-  EXPECT_THAT(error_in(folder, good + record(10, repeated(7))),
+  EXPECT_THAT(error_in_image(folder, good + record(10, repeated(7))),
               AllOf(HasSubstr("x.bin, record 1 "), HasSubstr("label 10, allowed: 0..9")));
-  EXPECT_THAT(error_in(folder, record(255, repeated(7, 3 * kPixels))), HasSubstr("label 255"));
-  EXPECT_THAT(error_in(folder, good.substr(0, 1000)),
+  EXPECT_THAT(error_in_image(folder, record(255, repeated(7, 3 * kPixels))),
+              HasSubstr("label 255"));
+  EXPECT_THAT(error_in_image(folder, good.substr(0, 1000)),
               AllOf(HasSubstr("x.bin: 1000 bytes"), HasSubstr("cut off")));
-  EXPECT_THAT(error_in(folder, record(3, repeated(7, 28 * 28))), HasSubstr("another size"));
-  EXPECT_THAT(error_in(folder, ""), HasSubstr("x.bin: 0 bytes"));
+  EXPECT_THAT(error_in_image(folder, record(3, repeated(7, 28 * 28))), HasSubstr("another size"));
+  EXPECT_THAT(error_in_image(folder, ""), HasSubstr("x.bin: 0 bytes"));
 }
 
 TEST(Image, BlackIsMaskedAsPublishedOrSeenLikeAnyOtherGrey) {
   const TemporaryFolder folder;
-  read(folder, record(3, repeated(0, 2) + repeated(255, kPixels - 2)))
+  read_image(folder, record(3, repeated(0, 2) + repeated(255, kPixels - 2)))
       .write(folder.path(), TaskName::kImage, Split::kTest);
   const BatchRequest request{.split = Split::kTest};
   const Batch published = ImageTask({.data = folder.path()}, 1).batch(request);

@@ -14,12 +14,12 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-CacheWriter read(const TemporaryFolder& folder, std::string_view table) {
+CacheWriter read_listops(const TemporaryFolder& folder, std::string_view table) {
   write_file(folder / "x.tsv", table);
   return read_source(kListopsData, {.path = folder / "x.tsv"});
 }
-std::string error_in(const TemporaryFolder& folder, std::string_view table) {
-  return error_of([&] { read(folder, table); });
+std::string error_in_listops(const TemporaryFolder& folder, std::string_view table) {
+  return error_of([&] { read_listops(folder, table); });
 }
 
 TEST(Listops, TokensAreNumberedDigitsThenOperatorsThenTheClosingBracket) {
@@ -29,10 +29,10 @@ TEST(Listops, TokensAreNumberedDigitsThenOperatorsThenTheClosingBracket) {
 
 TEST(Listops, ReadsTheOfficialFormWithRoundBracketsAndCarriageReturns) {
   const TemporaryFolder folder;
-  const CacheWriter set = read(folder,
-                               "Source\tTarget\r\n"
-                               "( ( ( ( [MAX 2 ) 9 ) ( ( ( [MIN 4 ) 7 ) ] ) ) ] )\t9\r\n"
-                               "( ( ( [SM 5 ) 6 ) ] )\t1\r\n");
+  const CacheWriter set = read_listops(folder,
+                                       "Source\tTarget\r\n"
+                                       "( ( ( ( [MAX 2 ) 9 ) ( ( ( [MIN 4 ) 7 ) ] ) ) ] )\t9\r\n"
+                                       "( ( ( [SM 5 ) 6 ) ] )\t1\r\n");
   ASSERT_EQ(set.examples(), 2);
   EXPECT_EQ(set.document(0), listops_tokens("[MAX 2 9 [MIN 4 7 ] ]"));
   EXPECT_EQ(set.example(0).label, 9);
@@ -42,8 +42,8 @@ TEST(Listops, ReadsTheOfficialFormWithRoundBracketsAndCarriageReturns) {
 
 TEST(Listops, ReadsTheFormWithoutRoundBracketsWithOrWithoutAHead) {
   const TemporaryFolder folder;
-  EXPECT_EQ(read(folder, "Source\tTarget\n[SM 5 6 ]\t1\n").examples(), 1);
-  EXPECT_EQ(read(folder, "[SM 5 6 ]\t1\n[MED 1 2 ]\t1\n").examples(), 2);
+  EXPECT_EQ(read_listops(folder, "Source\tTarget\n[SM 5 6 ]\t1\n").examples(), 1);
+  EXPECT_EQ(read_listops(folder, "[SM 5 6 ]\t1\n[MED 1 2 ]\t1\n").examples(), 2);
 }
 
 TEST(Listops, BadLinesAreErrorsWithFileAndLine) {
@@ -52,24 +52,25 @@ TEST(Listops, BadLinesAreErrorsWithFileAndLine) {
   const auto at_line_3 = [](const char* what) {
     return AllOf(HasSubstr("x.tsv:3: "), HasSubstr(what));
   };
-  EXPECT_THAT(error_in(folder, good + "[SM 5 6 ]\n"), at_line_3("Source TAB Target"));
-  EXPECT_THAT(error_in(folder, good + "[SM 5 6 ]\t1\t2\n"), at_line_3("has 3 columns"));
-  EXPECT_THAT(error_in(folder, good + "\n"), at_line_3("has 1 column,"));
-  EXPECT_THAT(error_in(folder, good + "[SM 5 6 ]\t10\n"), at_line_3("label '10', allowed: 0..9"));
-  EXPECT_THAT(error_in(folder, good + "[SM 5 6 ]\t\n"), at_line_3("label ''"));
-  EXPECT_THAT(error_in(folder, good + "[AVG 5 6 ]\t1\n"), at_line_3("'[AVG' is no word"));
-  EXPECT_THAT(error_in(folder, good + "[SM 55 6 ]\t1\n"), at_line_3("'55' is no word"));
-  EXPECT_THAT(error_in(folder, good + "[SM \xFF 6 ]\t1\n"), at_line_3("is no word"));
-  EXPECT_THAT(error_in(folder, good + "[SM 5 6\t1\n"), at_line_3("does not close"));
-  EXPECT_THAT(error_in(folder, good + "[SM 5 ] ] [SM\t1\n"), at_line_3("does not close"));
-  EXPECT_THAT(error_in(folder, good + "( )\t1\n"), at_line_3("is empty"));
+  EXPECT_THAT(error_in_listops(folder, good + "[SM 5 6 ]\n"), at_line_3("Source TAB Target"));
+  EXPECT_THAT(error_in_listops(folder, good + "[SM 5 6 ]\t1\t2\n"), at_line_3("has 3 columns"));
+  EXPECT_THAT(error_in_listops(folder, good + "\n"), at_line_3("has 1 column,"));
+  EXPECT_THAT(error_in_listops(folder, good + "[SM 5 6 ]\t10\n"),
+              at_line_3("label '10', allowed: 0..9"));
+  EXPECT_THAT(error_in_listops(folder, good + "[SM 5 6 ]\t\n"), at_line_3("label ''"));
+  EXPECT_THAT(error_in_listops(folder, good + "[AVG 5 6 ]\t1\n"), at_line_3("'[AVG' is no word"));
+  EXPECT_THAT(error_in_listops(folder, good + "[SM 55 6 ]\t1\n"), at_line_3("'55' is no word"));
+  EXPECT_THAT(error_in_listops(folder, good + "[SM \xFF 6 ]\t1\n"), at_line_3("is no word"));
+  EXPECT_THAT(error_in_listops(folder, good + "[SM 5 6\t1\n"), at_line_3("does not close"));
+  EXPECT_THAT(error_in_listops(folder, good + "[SM 5 ] ] [SM\t1\n"), at_line_3("does not close"));
+  EXPECT_THAT(error_in_listops(folder, good + "( )\t1\n"), at_line_3("is empty"));
 }
 
 TEST(Listops, AFileThatIsCutOffIsAnError) {
   const TemporaryFolder folder;
   const std::string whole = "Source\tTarget\n[SM 5 6 ]\t1\n";
   for (size_t size = 15; size < whole.size(); ++size) {
-    EXPECT_THAT(error_in(folder, whole.substr(0, size)), HasSubstr("x.tsv:2: ")) << size;
+    EXPECT_THAT(error_in_listops(folder, whole.substr(0, size)), HasSubstr("x.tsv:2: ")) << size;
   }
 }
 

@@ -13,18 +13,18 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-CacheWriter read(const TemporaryFolder& folder, std::string_view table) {
+CacheWriter read_text(const TemporaryFolder& folder, std::string_view table) {
   write_file(folder / "x.tsv", table);
   return read_source(kTextData, {.path = folder / "x.tsv"});
 }
-std::string error_in(const TemporaryFolder& folder, std::string_view table) {
-  return error_of([&] { read(folder, table); });
+std::string error_in_text(const TemporaryFolder& folder, std::string_view table) {
+  return error_of([&] { read_text(folder, table); });
 }
 
 TEST(Text, ReadsATableWhoseTextsMayHaveTabs) {
   const TemporaryFolder folder;
   const CacheWriter set =
-      read(folder, "0\tneg/0_3\tBad.<br />Very\tbad.\n1\tpos/0_9\t  caf\xC3\xA9 \t\n");
+      read_text(folder, "0\tneg/0_3\tBad.<br />Very\tbad.\n1\tpos/0_9\t  caf\xC3\xA9 \t\n");
   ASSERT_EQ(set.examples(), 2);
   EXPECT_EQ(set.document(0), "Bad.<br />Very\tbad.");
   EXPECT_EQ(set.example(0).label, 0);
@@ -49,7 +49,7 @@ TEST(Text, AFolderOfReviewsGivesTheSameAsItsTable) {
 
 TEST(Text, ATokenIsAByteAndOne) {
   const TemporaryFolder folder;
-  read(folder, "1\tx\tA\xC3\xA9z\n").write(folder.path(), TaskName::kText, Split::kTest);
+  read_text(folder, "1\tx\tA\xC3\xA9z\n").write(folder.path(), TaskName::kText, Split::kTest);
   const TextTask task({.data = folder.path(), .length = 8, .bytes = 3}, 1);
   const Batch batch = task.batch({.split = Split::kTest});
   EXPECT_THAT(batch.tokens, testing::ElementsAre(66, 0xC4, 0xAA, 0, 0, 0, 0, 0));
@@ -66,13 +66,13 @@ TEST(Text, BadLinesAreErrorsWithFileAndLine) {
   const auto at_line_2 = [](const char* what) {
     return AllOf(HasSubstr("x.tsv:2: "), HasSubstr(what));
   };
-  EXPECT_THAT(error_in(folder, good + "1\tb\n"), at_line_2("label TAB id TAB text"));
-  EXPECT_THAT(error_in(folder, good + "2\tb\ttext\n"), at_line_2("label '2', allowed: 0..1"));
-  EXPECT_THAT(error_in(folder, good + "pos\tb\ttext\n"), at_line_2("label 'pos'"));
-  EXPECT_THAT(error_in(folder, good + "1\tb\t \n"), at_line_2("empty"));
-  EXPECT_THAT(error_in(folder, good + "1\tb\tcaf\xE9\n"),
+  EXPECT_THAT(error_in_text(folder, good + "1\tb\n"), at_line_2("label TAB id TAB text"));
+  EXPECT_THAT(error_in_text(folder, good + "2\tb\ttext\n"), at_line_2("label '2', allowed: 0..1"));
+  EXPECT_THAT(error_in_text(folder, good + "pos\tb\ttext\n"), at_line_2("label 'pos'"));
+  EXPECT_THAT(error_in_text(folder, good + "1\tb\t \n"), at_line_2("empty"));
+  EXPECT_THAT(error_in_text(folder, good + "1\tb\tcaf\xE9\n"),
               AllOf(at_line_2("byte 8 of the line is not UTF-8"), HasSubstr("iconv")));
-  EXPECT_THAT(error_in(folder, good + "1\tb\tcut o"), at_line_2("cut off"));
+  EXPECT_THAT(error_in_text(folder, good + "1\tb\tcut o"), at_line_2("cut off"));
 }
 
 TEST(Text, BadFoldersAreErrorsThatNameTheFile) {

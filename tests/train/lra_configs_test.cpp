@@ -48,7 +48,7 @@ ExperimentConfig load(const LraName& name) {
   return load_experiment(std::filesystem::path(FMMFORMER_CONFIGS) / (name.preset() + ".toml"));
 }
 
-int64_t parameters_of(const ExperimentConfig& experiment) {
+int64_t count_of_parameters(const ExperimentConfig& experiment) {
   return make_model(experiment.model, 1)->parameter_count();
 }
 
@@ -138,7 +138,7 @@ TEST(LraConfigs, ThePublishedRecipesAreThoseOfThePublishedCode) {
 TEST(LraConfigs, TheirModelsHaveThePublishedNumberOfParameters) {
   for (const PublishedTask& task : kTasks) {
     const auto counted = [&](const char* row) {
-      return parameters_of(load({.task = task.name, .row = row, .recipe = "published"}));
+      return count_of_parameters(load({.task = task.name, .row = row, .recipe = "published"}));
     };
     EXPECT_EQ(counted("softmax"), task.parameters) << task.name;
     EXPECT_EQ(counted("linear"), task.parameters) << task.name;
@@ -168,7 +168,7 @@ TEST(LraConfigs, TunedRecipesDifferInWhatMayBeTunedAlone) {
         EXPECT_TRUE(may_be_tuned(difference.key)) << difference.key;
       }
       // A weight a channel for near, far and two kernels, in both layers.
-      EXPECT_LE(std::abs(parameters_of(ours) - parameters_of(theirs)), 4 * 2 * 64);
+      EXPECT_LE(std::abs(count_of_parameters(ours) - count_of_parameters(theirs)), 4 * 2 * 64);
     }
   }
 }
@@ -182,7 +182,7 @@ TEST(LraConfigs, TextIsThereAtTheLengthThatThePublishedScriptMakes) {
     for (const ConfigDifference& one : differences(whole, cut)) changed[one.key] = one.second;
     EXPECT_THAT(changed, testing::UnorderedElementsAre(testing::Pair("task.text.length", "1024"),
                                                        testing::Pair("task.text.bytes", "1000")));
-    EXPECT_EQ(parameters_of(cut), parameters_of(whole));
+    EXPECT_EQ(count_of_parameters(cut), count_of_parameters(whole));
   }
 }
 

@@ -11,8 +11,8 @@
 namespace fmmformer::train {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 Batch language_batch(int64_t first) {
   Batch batch{.size = 2, .length = 3};

@@ -118,7 +118,7 @@ struct DecodeOps {
                                       fast_weight_options_from_schema(kStep, options...));
   }
 };
-using Ops = WithFastWeightSchemaTypes<DecodeOps>;
+using TypedDecodeOps = WithFastWeightSchemaTypes<DecodeOps>;
 
 using StepSignature = Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                              const OptionalTensor&, const Tensor&, const Tensor&, const Tensor&,
@@ -153,8 +153,8 @@ TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
   const std::string packed_step = "fast_weight_attention_step_packed(" + tensors + ", " + state +
                                   ", int[] codes, float[] scales) -> Tensor";
   // Both run without gradients, whatever their inputs ask for: decoding is inference.
-  m.def(prefill.c_str(), &Ops::prefill);
-  m.def(step.c_str(), &Ops::step);
+  m.def(prefill.c_str(), &TypedDecodeOps::prefill);
+  m.def(step.c_str(), &TypedDecodeOps::step);
   m.def(packed_step.c_str());
 }
 TORCH_LIBRARY_IMPL(fmmformer, Autograd, m) {

@@ -161,7 +161,7 @@ struct DecodeOps {
                               options_from_schema("fmm_attention_step", options...));
   }
 };
-using Ops = WithSchemaTypes<DecodeOps>;
+using TypedDecodeOps = WithSchemaTypes<DecodeOps>;
 
 using StepSignature = Tensor(const Tensor&, const Tensor&, const Tensor&, const OptionalTensor&,
                              const OptionalTensor&, const OptionalTensor&, const Tensor&,
@@ -187,8 +187,8 @@ TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
   const std::string packed_step = "fmm_attention_step_packed(" + tensors + ", " + state +
                                   ", int[] codes, float[] scales) -> Tensor";
   // Both run without gradients, whatever their inputs ask for: decoding is inference.
-  m.def(prefill.c_str(), &Ops::prefill);
-  m.def(step.c_str(), &Ops::step);
+  m.def(prefill.c_str(), &TypedDecodeOps::prefill);
+  m.def(step.c_str(), &TypedDecodeOps::step);
   m.def(packed_step.c_str());
 }
 TORCH_LIBRARY_IMPL(fmmformer, Autograd, m) {

@@ -49,14 +49,14 @@ class WordNumbers {
 using Numbers = std::vector<uint32_t>;
 
 /// A text in tokens, packed, with the words in it that were not in the vocabulary.
-struct EncodedText {
+struct EncodedSplit {
   std::string packed;
   int64_t unknown = 0;
 };
 
 struct EncodedCorpus {
   Vocabulary vocabulary;
-  std::map<Split, EncodedText> texts;
+  std::map<Split, EncodedSplit> texts;
 };
 
 // ---- reading ------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Encoder {
     }
   }
 
-  EncodedText encode(Split split, Numbers text) const {
+  EncodedSplit encode(Split split, Numbers text) const {
     int64_t unknown = 0;
     std::optional<uint32_t> first;
     for (uint32_t& number : text) {

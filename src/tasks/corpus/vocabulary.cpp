@@ -14,7 +14,7 @@
 namespace fmmformer::tasks {
 namespace {
 
-constexpr std::string_view kMagic = "fmmformer-vocabulary";
+constexpr std::string_view kVocabularyMagic = "fmmformer-vocabulary";
 
 std::string lines_of(std::span<const std::string> words) {
   std::string lines;
@@ -29,7 +29,7 @@ uint32_t fingerprint_of(TextLevel level, std::string_view lines) {
 std::string header_of(const Vocabulary& vocabulary) {
   std::array<char, 16> checksum;
   std::snprintf(checksum.data(), checksum.size(), "%08x", vocabulary.fingerprint());
-  return std::string(kMagic) + " " + std::to_string(kVocabularyVersion) + " " +
+  return std::string(kVocabularyMagic) + " " + std::to_string(kVocabularyVersion) + " " +
          std::string(enum_name(vocabulary.level())) + " " + std::to_string(vocabulary.size()) +
          " " + checksum.data() + "\n";
 }
@@ -89,7 +89,7 @@ Vocabulary Vocabulary::read(const std::filesystem::path& folder) {
   std::string magic, level_name;
   uint32_t version = 0;
   header >> magic >> version;
-  if (magic != kMagic) fail("is no vocabulary of fmmformer; " + how_to_import(folder));
+  if (magic != kVocabularyMagic) fail("is no vocabulary of fmmformer; " + how_to_import(folder));
   if (version != kVocabularyVersion) {
     fail("has format version " + std::to_string(version) + ", this program reads " +
          std::to_string(kVocabularyVersion) + "; import it again");

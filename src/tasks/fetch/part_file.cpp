@@ -14,14 +14,10 @@
 
 #include "fmmformer/core/way_out.h"
 #include "tasks/fetch/byte_text.h"
+#include "tasks/fetch/file_error.h"
 
 namespace fmmformer::tasks::fetch {
 namespace {
-
-[[noreturn]] void fail(const std::filesystem::path& path, const char* what, int error) {
-  throw std::runtime_error("cannot " + std::string(what) + " '" + path.string() + "': " +
-                           std::generic_category().message(error) + std::string(way_out(error)));
-}
 
 /// Whether the name still belongs to the open file: the process that had it before may have renamed
 /// or removed it.

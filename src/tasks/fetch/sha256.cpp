@@ -8,8 +8,9 @@
 #include <cstdio>
 #include <memory>
 #include <stdexcept>
-#include <system_error>
 #include <vector>
+
+#include "tasks/fetch/file_error.h"
 
 namespace fmmformer::tasks::fetch {
 namespace {
@@ -20,11 +21,6 @@ struct CloseFile {
 struct FreeContext {
   void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
 };
-
-[[noreturn]] void fail(const std::filesystem::path& path, int error) {
-  throw std::runtime_error("cannot read '" + path.string() +
-                           "': " + std::generic_category().message(error));
-}
 
 std::string hexadecimal(const unsigned char* bytes, unsigned count) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -41,7 +37,7 @@ std::string hexadecimal(const unsigned char* bytes, unsigned count) {
 std::string sha256_of_file(const std::filesystem::path& path,
                            const std::function<void(int64_t)>& on_bytes) {
   const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rbe"));
-  if (file == nullptr) fail(path, errno);
+  if (file == nullptr) fail(path, "read", errno);
   const std::unique_ptr<EVP_MD_CTX, FreeContext> context(EVP_MD_CTX_new());
   if (context == nullptr || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1) {
     throw std::runtime_error("OpenSSL has no SHA-256 on this machine");
@@ -53,7 +49,7 @@ std::string sha256_of_file(const std::filesystem::path& path,
     read += static_cast<int64_t>(count);
     if (on_bytes) on_bytes(read);
   }
-  if (std::ferror(file.get()) != 0) fail(path, errno);
+  if (std::ferror(file.get()) != 0) fail(path, "read", errno);
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned length = 0;
   EVP_DigestFinal_ex(context.get(), digest.data(), &length);

@@ -12,18 +12,13 @@
 #include <string_view>
 #include <system_error>
 
-#include "fmmformer/core/way_out.h"
 #include "tasks/fetch/archive.h"
+#include "tasks/fetch/file_error.h"
 
 namespace fmmformer::tasks::fetch {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void fail(const fs::path& path, const char* what, int error) {
-  throw std::runtime_error("cannot " + std::string(what) + " '" + path.string() + "': " +
-                           std::generic_category().message(error) + std::string(way_out(error)));
-}
 
 class Descriptor {
  public:

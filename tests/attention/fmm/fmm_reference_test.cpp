@@ -8,17 +8,17 @@
 namespace fmmformer {
 namespace {
 
-at::Tensor tokens(int64_t length, int64_t dim) {
+at::Tensor random_rows(int64_t length, int64_t dim) {
   return torch::randn({1, length, 2, dim}, torch::kDouble);
 }
 
 TEST(FmmReference, DiagonalBandReturnsTheValues) {
-  const at::Tensor q = tokens(9, 4), k = tokens(9, 4), v = tokens(9, 3);
+  const at::Tensor q = random_rows(9, 4), k = random_rows(9, 4), v = random_rows(9, 3);
   EXPECT_TRUE(at::allclose(fmm_attention_reference({q, k, v}, {}, {.window = Window{0, 0}}), v));
 }
 
 TEST(FmmReference, BandWiderThanTheSequenceIsFullAttention) {
-  const at::Tensor q = tokens(9, 4), k = tokens(9, 4), v = tokens(9, 3);
+  const at::Tensor q = random_rows(9, 4), k = random_rows(9, 4), v = random_rows(9, 3);
   const at::Tensor full =
       at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
           .transpose(1, 2);
@@ -28,7 +28,7 @@ TEST(FmmReference, BandWiderThanTheSequenceIsFullAttention) {
 
 TEST(FmmReference, ConstantFeaturesGiveTheRunningMeanOfTheValues) {
   const at::Tensor zeros = torch::zeros({1, 9, 2, 4}, torch::kDouble),
-                   v = tokens(9, 3);  // tanh(0) + 1 = 1
+                   v = random_rows(9, 3);  // tanh(0) + 1 = 1
   const at::Tensor out = fmm_attention_reference(
       {zeros, zeros, v}, {}, {.causal = true, .feature_maps = {FeatureMap::kTanh1}, .eps = 0});
   const at::Tensor counts = torch::arange(1, 10, torch::kDouble).view({1, 9, 1, 1});
@@ -36,7 +36,7 @@ TEST(FmmReference, ConstantFeaturesGiveTheRunningMeanOfTheValues) {
 }
 
 TEST(FmmReference, UnitFeaturesOfTheQueryCancelWithoutEps) {
-  const at::Tensor q = tokens(9, 4), k = tokens(9, 4), v = tokens(9, 3);
+  const at::Tensor q = random_rows(9, 4), k = random_rows(9, 4), v = random_rows(9, 3);
   FmmOptions options{.feature_maps = {FeatureMap::kElu}, .unit_features = true, .eps = 0};
   const at::Tensor out = fmm_attention_reference({q, k, v}, {}, options);
   const at::Tensor features = at::elu(q) + 1,

@@ -2,7 +2,7 @@
 #include "fmmformer/attention/full_attention.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <functional>
 

@@ -53,7 +53,7 @@ __device__ __forceinline__ void far_forward(const SweepArgs& args, const Place<G
     add_tile(a, place.warp);
   }
   add_state_product<G>(sum, q.a, state);
-#pragma unroll
+#pragma unroll G::kUnrolled
   for (int s = 0; s < G::kKeySteps; ++s) {
     Math::multiply(
         row_sum, q.a[s],
@@ -86,7 +86,7 @@ __device__ __forceinline__ void far_query(
   const bool row_sums = args.normaliser == Normaliser::kRowSum;
   KeyRows<G> u, z;  // sum_j <dO_i, v_j> f(k_j) and sum_j f(k_j)
   clear(u);
-#pragma unroll
+#pragma unroll G::kUnrolled
   for (int n = 0; n < G::kKeyTiles; ++n) {
     const float2 sums = *reinterpret_cast<const float2*>(key_sums + place.column(n, 0));
     z[n][0] = z[n][2] = sums.x, z[n][1] = z[n][3] = sums.y;
@@ -98,7 +98,7 @@ __device__ __forceinline__ void far_query(
     if (args.causal) {
       const auto add_tile = [&](const float(&dp)[2][4], const float(&ones)[2][4], int tile) {
         const typename Math::A a = as_operand<G>(dp), one = as_operand<G>(ones);
-#pragma unroll
+#pragma unroll G::kUnrolled
         for (int n = 0; n < G::kKeyTiles; n += 2) {
           typename Math::B b[2];
           Math::load_b_transposed(b, features + tile * 16 * G::kKeyStride + n * 8, G::kKeyStride);
@@ -144,7 +144,7 @@ __device__ __forceinline__ void far_query(
   }
   if (weight_sum) add_row_sums(weight_sum, by_weight);
   if (!args.causal) {
-#pragma unroll
+#pragma unroll G::kUnrolled
     for (int s = 0; s < G::kKeySteps; ++s) {
       float f[8];
       Math::values(q.a[s], f);
@@ -156,7 +156,7 @@ __device__ __forceinline__ void far_query(
       }
     }
   }
-#pragma unroll
+#pragma unroll G::kUnrolled
   for (int n = 0; n < G::kKeyTiles; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) u[n][i] = u_factor[i / 2] * u[n][i] - z_factor[i / 2] * z[n][i];
@@ -222,7 +222,7 @@ __device__ __forceinline__ void far_key(
   typename Math::A v[G::kValueSteps];
   const float value_factor = load_weighted<G>(v, v_tile, weight, args);
   add_transposed_state_product<G>(sum, v, state);
-#pragma unroll
+#pragma unroll G::kUnrolled
   for (int n = 0; n < G::kKeyTiles; ++n) {
     const float2 sums = *reinterpret_cast<const float2*>(query_sums + place.column(n, 0));
 #pragma unroll

@@ -70,7 +70,7 @@ struct FeatureRows {
     inverse_sum[0] = inverse_sum[1] = 1.f;
     if (args.unit_features) {
       float sum[2] = {0.f, 0.f};
-      each_step(tile, map, args, [&](int, const float(&f)[8]) {
+      each_step</*kUnrolled=*/4>(tile, map, args, [&](int, const float(&f)[8]) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) sum[i / 2 % 2] += f[i];
       });
@@ -80,7 +80,7 @@ struct FeatureRows {
         inverse_sum[r] = total == 0.f ? 0.f : 1.f / total;
       }
     }
-    each_step(tile, map, args, [&](int s, float(&f)[8]) {
+    each_step<G::kUnrolled>(tile, map, args, [&](int s, float(&f)[8]) {
       if (args.unit_features) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) f[i] *= inverse_sum[i / 2 % 2];
@@ -92,7 +92,7 @@ struct FeatureRows {
   /// <f, c> of both rows, for c in the registers of a product.
   __device__ void dot(const KeyRows<G>& c, float (&result)[2]) const {
     result[0] = result[1] = 0.f;
-#pragma unroll
+#pragma unroll G::kUnrolled
     for (int s = 0; s < G::kKeySteps; ++s) {
       float v[8];
       G::Math::values(a[s], v);
@@ -108,7 +108,7 @@ struct FeatureRows {
     if (args.unit_features) {  // f = phi / s: dphi = (df - <df, f>) / s
       float along[2];
       dot(gradient, along);
-#pragma unroll
+#pragma unroll G::kUnrolled
       for (int n = 0; n < G::kKeyTiles; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
@@ -116,7 +116,7 @@ struct FeatureRows {
       }
     }
     with_map(map, [&](auto constant) {
-#pragma unroll
+#pragma unroll G::kUnrolled
       for (int s = 0; s < G::kKeySteps; ++s) {
         float x[8];
         G::Math::values(G::Math::load_a(tile + s * 16, G::kKeyStride), x);
@@ -130,13 +130,14 @@ struct FeatureRows {
   }
 
  private:
-  /// body(step, phi of its sixteen channels); channels beyond D are 0.
-  template <typename Body>
+  /// body(step, phi of its sixteen channels), kUnrolled steps at a time; channels beyond D are 0.
+  /// There is a loop for each map: unrolled without need it makes up half of a kernel's code.
+  template <int kUnrolled, typename Body>
   __device__ __forceinline__ void each_step(const typename G::Elem* tile, FeatureMap map,
                                             const SweepArgs& args, const Body& body) {
     const int inside = args.head_dim - 2 * (lane_id() % 4);  // channels from this lane's first on
     with_map(map, [&](auto constant) {
-#pragma unroll
+#pragma unroll kUnrolled
       for (int s = 0; s < G::kKeySteps; ++s) {
         float f[8];
         G::Math::values(G::Math::load_a(tile + s * 16, G::kKeyStride), f);

@@ -12,7 +12,7 @@ __device__ __forceinline__ void multiply_rows(float (&c)[2][4],
                                               const typename G::Math::A (&a)[kSteps],
                                               const typename G::Elem* tile) {
   clear(c);
-#pragma unroll
+#pragma unroll G::kUnrolled
   for (int s = 0; s < kSteps; ++s) {
     typename G::Math::B b[2];
     G::Math::load_b(b, tile + s * 16, kSteps * 16 + G::Math::kPad);
@@ -31,7 +31,7 @@ __device__ __forceinline__ typename G::Math::A as_operand(const float (&c)[2][4]
 template <typename G, int kTiles>
 __device__ __forceinline__ void add_product(float (&sum)[kTiles][4], const typename G::Math::A& a,
                                             const typename G::Elem* tile) {
-#pragma unroll
+#pragma unroll G::kUnrolled
   for (int n = 0; n < kTiles; n += 2) {
     typename G::Math::B b[2];
     G::Math::load_b_transposed(b, tile + n * 8, kTiles * 8 + G::Math::kPad);
@@ -50,7 +50,7 @@ template <typename G>
 __device__ __forceinline__ void add_state_product(ValueRows<G>& sum,
                                                   const typename G::Math::A (&a)[G::kKeySteps],
                                                   const typename G::Elem* state) {
-#pragma unroll
+#pragma unroll G::kUnrolled
   for (int s = 0; s < G::kKeySteps; ++s) {
 #pragma unroll
     for (int n = 0; n < G::kValueTiles; n += 2) {
@@ -68,7 +68,7 @@ __device__ __forceinline__ void add_transposed_state_product(
     const typename G::Elem* state) {
 #pragma unroll
   for (int s = 0; s < G::kValueSteps; ++s) {
-#pragma unroll
+#pragma unroll G::kUnrolled
     for (int n = 0; n < G::kKeyTiles; n += 2) {
       typename G::Math::B b[2];
       G::Math::load_b(b, state + n * 8 * G::kValueStride + s * 16, G::kValueStride);
@@ -82,7 +82,7 @@ __device__ __forceinline__ void add_transposed_state_product(
 template <typename G>
 __device__ __forceinline__ void load_operands(typename G::Math::A (&a)[G::kKeySteps],
                                               const typename G::Elem* tile) {
-#pragma unroll
+#pragma unroll G::kUnrolled
   for (int s = 0; s < G::kKeySteps; ++s) a[s] = G::Math::load_a(tile + s * 16, G::kKeyStride);
 }
 /// Rows of v or grad_out times a weight, as operands. A weight that is equal for all channels is

@@ -24,6 +24,10 @@ struct Geometry {
   static constexpr int kKeyTiles = kKeyDim / 8,
                        kValueTiles = kValueDim / 8;        // of a product's columns
   static constexpr int kFeatureTile = kRows * kKeyStride;  // of one map
+  // How often loops over the key's channels are unrolled: wholly, so that what they index stays in
+  // registers. A row of 256 channels in fp32 has none to stay in, whole or not, and takes ptxas
+  // minutes.
+  static constexpr int kUnrolled = kKeyDim > 128 && sizeof(Elem) == 4 ? 4 : kKeyTiles;
 };
 
 /// A warp's sixteen rows of q or k, or of v, as the C tiles of a product.
