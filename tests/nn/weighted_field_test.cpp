@@ -9,13 +9,13 @@ namespace {
 
 using torch::Tensor;
 
-/// The sum and, of a fixed gradient, those of rest, field and weight.
-std::vector<Tensor> results(const Tensor& rest, const Tensor& field, const Tensor& weight) {
+/// The sum and, of its gradient, those of rest, field and weight.
+std::vector<Tensor> results(const Tensor& rest, const Tensor& field, const Tensor& weight,
+                            const Tensor& grad) {
   const std::vector<Tensor> leaves = {rest.detach().requires_grad_(),
                                       field.detach().requires_grad_(),
                                       weight.detach().requires_grad_()};
   const Tensor out = with_field(leaves[0], leaves[1], leaves[2]);
-  const Tensor grad = torch::arange(out.numel(), out.options()).sin().view(out.sizes());
   auto gradients = torch::autograd::grad({out}, leaves, {grad});
   gradients.insert(gradients.begin(), out.detach());
   return gradients;
@@ -46,17 +46,18 @@ TEST(WeightedField, OnAGpuSumAndGradientsAreThoseOfDouble) {
     for (const auto type : {torch::kFloat, torch::kBFloat16, torch::kHalf}) {
       const auto on = torch::TensorOptions().device(torch::kCUDA);
       const auto draw = [&] { return torch::randn({batch, length, heads, channels}, on).to(type); };
-      const Tensor rest = draw(), field = draw(), weight = torch::randn({heads, channels}, on);
-      const auto own = results(rest, field, weight);
-      const auto exact =
-          results(rest.to(torch::kDouble), field.to(torch::kDouble), weight.to(torch::kDouble));
+      const Tensor rest = draw(), field = draw(), grad = draw();
+      const Tensor weight = torch::randn({heads, channels}, on);
+      const auto own = results(rest, field, weight, grad);
+      const auto exact = results(rest.to(torch::kDouble), field.to(torch::kDouble),
+                                 weight.to(torch::kDouble), grad.to(torch::kDouble));
       const double allowed = type == torch::kFloat ? 1e-5 : type == torch::kHalf ? 2e-3 : 6e-3;
       for (size_t i = 0; i < own.size(); ++i) {
         EXPECT_EQ(own[i].sizes(), exact[i].sizes());
         EXPECT_LE(relative_error(own[i], exact[i]), allowed) << i << ", " << field.sizes();
       }
       EXPECT_EQ(own[0].scalar_type(), type);
-      const auto again = results(rest, field, weight);
+      const auto again = results(rest, field, weight, grad);
       for (size_t i = 0; i < own.size(); ++i) EXPECT_TRUE(torch::equal(own[i], again[i]));
     }
   }
