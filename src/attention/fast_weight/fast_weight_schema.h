@@ -46,7 +46,7 @@ enum class Kept : int64_t {
 inline constexpr int64_t kNarrowHead = 16;
 /// Numbers that the walk leaves for sixteen tokens (cuda/sweep.h says which).
 inline constexpr int64_t kWalkChunk = 16;
-inline constexpr int64_t kWalkNumbers = 2 * 16 * 16 + 6 * 16 + 16;
+inline constexpr int64_t kWalkNumbers = 2 * 16 * 16 + 4 * 16 + 16;
 
 /// What forward returns. The states are those of every pair of batch entry and head in turn; empty
 /// unless asked for.

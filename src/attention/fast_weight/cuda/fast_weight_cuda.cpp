@@ -30,7 +30,7 @@ using Tensors4 = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 static_assert(kChunk * kSegmentChunks == kTokensBetweenStates);
 static_assert(kChunk == kWalkChunk);
 static_assert(kWalkNumbers ==
-              2 * kChunk * kChunk + kChunk * cuda::fast_weight::kRowFields + kNarrowHead);
+              2 * kChunk * kChunk + kChunk * cuda::fast_weight::kKeptFields + kNarrowHead);
 
 constexpr int64_t kLongest = int64_t{1} << 30;  // the kernels count tokens in 32 bits
 // With so many pairs and more the GPU is full, and joining segments would cost more than it gives.
@@ -133,7 +133,7 @@ void Call::set_walk(SweepArgs& args, const Tensor& walk) const {
   args.written = walk.data_ptr<float>();
   args.memories_before = args.written + square;
   args.rows = args.memories_before + square;
-  args.sums_before = args.rows + chunks * kChunk * cuda::fast_weight::kRowFields;
+  args.sums_before = args.rows + chunks * kChunk * cuda::fast_weight::kKeptFields;
 }
 
 Tensors4 Call::forward(Kept kept) {
@@ -183,22 +183,24 @@ Tensors4 Call::backward(const Tensor& grad_out, const Tensor& memories, const Te
   args.states = {memories.data_ptr<float>(), key_sums.data_ptr<float>()};
   const int64_t rows = pairs_ * chunks_ * kChunk;
   Tensor written, numbers, sums_before;
-  if (has_narrow_heads()) {
+  if (walk.numel() > 0) {
     set_walk(args, walk);
+    if (sweeps::is_short(args)) {
+      C10_CUDA_CHECK(sweeps::short_backward(args, stream_));
+      return {dq, dk, dv, dbeta};
+    }
   } else {
-    written = scratch(rows * by_sixteen(value_dim)), numbers = scratch(rows * sweeps::kRowFields);
+    written = scratch(rows * by_sixteen(value_dim)), numbers = scratch(rows * sweeps::kKeptFields);
     sums_before = scratch(rows / kChunk * by_sixteen(head_dim));
     args.written = written.data_ptr<float>(), args.rows = numbers.data_ptr<float>();
     args.sums_before = sums_before.data_ptr<float>();
     C10_CUDA_CHECK(sweeps::write_sweep(args, stream_));
   }
-  if (sweeps::is_short(args)) {
-    C10_CUDA_CHECK(sweeps::short_backward(args, stream_));
-    return {dq, dk, dv, dbeta};
-  }
   const Tensor solved = scratch(rows * by_sixteen(value_dim)),
-               key_gradients = scratch(rows * by_sixteen(head_dim));
+               key_gradients = scratch(rows * by_sixteen(head_dim)),
+               row_gradients = scratch(rows * (sweeps::kRowFields - sweeps::kKeptFields));
   args.solved = solved.data_ptr<float>(), args.key_gradients = key_gradients.data_ptr<float>();
+  args.row_gradients = row_gradients.data_ptr<float>();
   Tensor gradients, gradient_sums;
   if (states_ > 1) {
     gradients = scratch(pairs_ * states_ * head_dim * value_dim);

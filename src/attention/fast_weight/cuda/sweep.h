@@ -64,14 +64,24 @@ struct SweepArgs {
   // narrow heads forward leaves what write_sweep would, and the memories.
   float *written = nullptr, *solved = nullptr;  // U^T and dR^T
   float* key_gradients = nullptr;               // [pairs, chunks, 16, D (by 16)]
-  float* rows = nullptr;                        // [pairs, kRowFields, chunks, 16]
+  float* rows = nullptr;                        // [pairs, kKeptFields, chunks, 16]
+  float* row_gradients = nullptr;               // [pairs, the other fields, chunks, 16]
   float* sums_before = nullptr;                 // of keys: [pairs, chunks, D (by 16)]
   float* memories_before = nullptr;             // W^T, narrow heads alone: [pairs, chunks, 16, 16]
 };
 
 /// Numbers of a row: what its query is divided by, its two gates, <x, key sums before it>, and the
 /// gradients of the first and the last.
-enum RowField { kNorm, kWrite, kErase, kOverlap, kNormGradient, kOverlapGradient, kRowFields };
+enum RowField {
+  kNorm,
+  kWrite,
+  kErase,
+  kOverlap,
+  kKeptFields,  // these are forward's
+  kNormGradient = kKeptFields,
+  kOverlapGradient,
+  kRowFields
+};
 
 /// Bytes of shared memory that a thread block must be allowed to have, for heads of this size.
 int shared_bytes(int head_dim, int value_dim);

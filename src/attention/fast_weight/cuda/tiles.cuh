@@ -94,7 +94,10 @@ struct Place {
     return pair * chunks_of(args) + chunk;
   }
   __device__ float* row_field(const SweepArgs& args, RowField field, int chunk) const {
-    return args.rows + ((pair * kRowFields + field) * chunks_of(args) + chunk) * kChunk;
+    const bool kept = field < kKeptFields;
+    const int fields = kept ? kKeptFields : kRowFields - kKeptFields;
+    const int64_t index = pair * fields + (kept ? field : field - kKeptFields);
+    return (kept ? args.rows : args.row_gradients) + (index * chunks_of(args) + chunk) * kChunk;
   }
 };
 
