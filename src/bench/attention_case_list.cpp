@@ -259,6 +259,11 @@ void add_chunks(Cases& cases) {
                    .bandwidth = 20,
                    .feature_maps = three,
                    .mask = MaskPattern::kRight});
+  cases.push_back({.name = "no_eps_before_the_first_live_token",
+                   .length = 100,
+                   .head_dim = 64,
+                   .eps = 0,
+                   .mask = MaskPattern::kLeft});
   cases.push_back({.name = "one_map_of_64_channels",
                    .length = 200,
                    .head_dim = 64,

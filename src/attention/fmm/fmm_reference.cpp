@@ -83,7 +83,9 @@ Tensor far_field(const Problem& problem, FeatureMap map, const Tensor& q, const 
   const Tensor products = at::matmul(reference_features(map, unit, q),
                                      reference_features(map, unit, k).transpose(-1, -2));
   const Tensor weights = at::where(reached, products, 0.0);
-  const Tensor norm = normaliser(problem, map, weights.sum(-1, true));
+  // A dead row reaches nobody, and is divided by one.
+  const Tensor norm =
+      at::where(reached.any(-1, true), normaliser(problem, map, weights.sum(-1, true)), 1.0);
   return problem.options.far_scale * at::matmul(weights, v) / norm;
 }
 

@@ -163,9 +163,10 @@ bool has_aligned_rows(const SweepArgs& args) {
 // In both, the largest score is sought before scores are scaled.
 bool fits_strips(const SweepArgs& args, int shared_bytes) {
   if (args.head_dim != 16 && args.head_dim != 32) return false;
-  if (args.element == Element::kFloat32 &&
-      strips::PassShape<Tf32x3, 32>::kSharedBytes > shared_bytes)
-    return false;
+  const int needed = !args.precise         ? 0
+                     : args.head_dim == 16 ? strips::PassShape<Tf32x3, 16>::kSharedBytes
+                                           : strips::PassShape<Tf32x3, 32>::kSharedBytes;
+  if (needed > shared_bytes) return false;
   if (!args.has_near) return true;
   const int eights = strips::band_eights(args.left, args.right);
   return eights > 2 && eights <= 2 * strips::kMostGroups && args.near_scale > 0 &&

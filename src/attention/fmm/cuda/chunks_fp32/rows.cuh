@@ -79,12 +79,14 @@ __device__ __forceinline__ void make_features(const Walk<G, kSweep>& walk,
     float factor[kTimes];
 #pragma unroll
     for (int i = 0; i < kTimes; ++i) {
-      factor[i] = walk.live >> (first_row + i * kRowsAtOnce) & 1 ? 1.f : 0.f;
+      const bool live = walk.live >> (first_row + i * kRowsAtOnce) & 1;
+      factor[i] = live ? 1.f : 0.f;
       if constexpr (M::kOfQueries) {
         const float norm = has_row_sums(args)
                                ? walk.numbers(kNorm + l, tile_of_time(i))[row_of_time(i)]
                                : args.fixed_norm;
-        factor[i] *= __fdividef(pick(weights.of, l) * args.far_scale, norm);
+        // A dead row's norm may be 0.
+        if (live) factor[i] = __fdividef(pick(weights.of, l) * args.far_scale, norm);
       }
     }
     with_paper_map(args.feature_maps[l], [&](auto feature, auto) {
