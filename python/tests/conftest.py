@@ -9,6 +9,14 @@ import torch
 import fmmformer  # noqa: F401  loads the operators
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _compiled_anew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What torch.compile keeps between programs calls the operators as an earlier version of the library had them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="where tensors are made: cpu (default) or cuda")
 
