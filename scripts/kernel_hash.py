@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A hash of the sources that decide what runs on a GPU: the CUDA folder of the operator, and every header of ours that
-it includes, directly or not. A result measured on a GPU carries it, and is stale once it changes.
+"""A hash of the sources that decide what runs on a GPU: the CUDA folders of the operators, and every header of ours that
+they include, directly or not. A result measured on a GPU carries it, and is stale once it changes.
 
     scripts/kernel_hash.py                 prints the hash
     scripts/kernel_hash.py RESULT.json..   says of each result whether it is of these kernels
@@ -16,12 +16,12 @@ import sys
 
 from check_layers import INCLUDE, ROOT, resolve
 
-KERNELS = ROOT / "src" / "attention" / "fmm" / "cuda"
+KERNELS = [ROOT / "src" / "attention" / operator / "cuda" for operator in ("fmm", "fast_weight")]
 SOURCES = {".cu", ".cuh", ".cpp", ".h", ".inc"}
 
 
 def kernel_sources() -> list[pathlib.Path]:
-    waiting = [path for path in KERNELS.rglob("*") if path.suffix in SOURCES]
+    waiting = [path for folder in KERNELS for path in folder.rglob("*") if path.suffix in SOURCES]
     found: set[pathlib.Path] = set()
     while waiting:
         path = waiting.pop().resolve()
