@@ -63,7 +63,9 @@ at::Tensor far_field(const Dense& dense, FeatureMap map, const FmmOptions& optio
                                            torch_features(dense.k, map, options).transpose(-1, -2))
                                     .masked_fill(~dense.seen, 0);
   const at::Tensor row_sums = similarity.sum(-1, /*keepdim=*/true);
-  const at::Tensor norm = torch_normaliser(row_sums, map, dense.q.size(2), options);
+  // Padding sees nobody: without an eps it would be divided by zero.
+  const at::Tensor norm = torch_normaliser(row_sums, map, dense.q.size(2), options)
+                              .masked_fill(dense.seen.any(-1, true).logical_not(), 1);
   return at::matmul(similarity / norm, dense.v) * options.far_scale;
 }
 
