@@ -14,6 +14,7 @@ quick() { GTEST_FILTER='-*Slow*' GTEST_BRIEF=1 FMMFORMER_QUICK=1 "$@"; }
 # program anew for every test.
 run_programs() {
   local build=$1 folder=$2
+  ninja -C "$build" -t cleandead >/dev/null # programs of an earlier tree
   find "$build/tests/$folder" -maxdepth 1 -type f -executable -print0 |
     OMP_WAIT_POLICY=passive xargs -0 -n 1 -P "$jobs" sh -c 'echo "$0" && exec "$0"'
 }

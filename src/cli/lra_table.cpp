@@ -48,20 +48,19 @@ std::string percent(const Spread& spread) {
          (spread.count > 1 ? formatted(" +-%.2f", 100 * spread.deviation) : "");
 }
 
-std::string accuracy(const std::optional<double>& paper) {
-  return paper ? formatted("%.2f", *paper) : "-";
-}
+// What the paper does not have is not a number.
+std::string accuracy(double paper) { return std::isnan(paper) ? "-" : formatted("%.2f", paper); }
 
 /// The paper's numbers are of the test split; where ours are not, that is marked.
-std::string difference(double test, double valid, const std::optional<double>& paper) {
+std::string difference(double test, double valid, double paper) {
   const bool tested = !std::isnan(test);
-  const double ahead = 100 * (tested ? test : valid) - paper.value_or(NAN);
+  const double ahead = 100 * (tested ? test : valid) - paper;
   return std::isnan(ahead) ? "-" : formatted("%+.2f%s", ahead, tested ? "" : " v");
 }
 
 std::vector<std::string> line_of(const LraEntry& entry) {
-  const auto paper =
-      entry.name.tiny ? std::nullopt : report::paper_accuracy(entry.name.task, entry.name.row);
+  const double paper =
+      entry.name.tiny ? NAN : report::paper_accuracy(entry.name.task, entry.name.row).value_or(NAN);
   const Spread valid = entry.over_runs(&TrainingResult::best_metric);
   const Spread test = entry.over_runs(&TrainingResult::test_metric);
   std::vector<std::string> line = {
@@ -92,7 +91,7 @@ std::vector<std::vector<std::string>> average_lines(const std::vector<LraEntry>&
     const auto& [valid, test, tasks] = sums[row.text()];
     if (tasks != report::kLraTasks.size()) continue;
     const auto count = static_cast<double>(tasks);
-    const auto paper = row.tiny ? std::nullopt : report::paper_average(row.row);
+    const double paper = row.tiny ? NAN : report::paper_average(row.row).value_or(NAN);
     lines.push_back({"average", row.row, row.recipe, "", percent(valid / count),
                      percent(test / count), accuracy(paper),
                      difference(test / count, valid / count, paper), "", "", "", ""});

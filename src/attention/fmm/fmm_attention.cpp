@@ -4,6 +4,7 @@
 #include "fmmformer/attention/fmm_attention.h"
 
 #include <ATen/ATen.h>
+#include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -92,7 +93,7 @@ using ForwardTuple = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 using ForwardSignature = ForwardTuple(const Tensor&, const Tensor&, const Tensor&,
                                       const OptionalTensor&, const OptionalTensor&,
                                       const OptionalTensor&, const OptionalTensor&, at::IntArrayRef,
-                                      at::ArrayRef<double>, bool);
+                                      at::ArrayRef<double>, int64_t);
 using BackwardSignature = ForwardTuple(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                                        const OptionalTensor&, const OptionalTensor&,
                                        const OptionalTensor&, const OptionalTensor&, const Tensor&,
@@ -102,12 +103,12 @@ using BackwardSignature = ForwardTuple(const Tensor&, const Tensor&, const Tenso
 ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                           const OptionalTensor& near_weight, const OptionalTensor& far_weight,
                           const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
-                          const PackedOptions& options, bool keep_state) {
+                          const PackedOptions& options, Keep keep) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("fmmformer::fmm_attention_forward", "")
                              .typed<ForwardSignature>();
   return op.call(q, k, v, near_weight, far_weight, token_mask, dropout_seed, options.codes,
-                 options.scales, keep_state);
+                 options.scales, static_cast<int64_t>(keep));
 }
 
 // An undefined tensor is how autograd's context keeps an argument that was not given.
@@ -125,8 +126,10 @@ class FmmAttentionFunction : public torch::autograd::Function<FmmAttentionFuncti
                         const OptionalTensor& far_weight, const OptionalTensor& token_mask,
                         const OptionalTensor& dropout_seed, const PackedOptions& options) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const auto [out, log_sum_exp, normalisers, far_sums, far_key_sums] = call_forward(
-        q, k, v, near_weight, far_weight, token_mask, dropout_seed, options, /*keep_state=*/false);
+    // A graph that torch.compile makes has to know every shape.
+    const Keep keep = at::isTensorSubclassLike(q) ? Keep::kNothing : Keep::kForBackward;
+    const auto [out, log_sum_exp, normalisers, far_sums, far_key_sums] =
+        call_forward(q, k, v, near_weight, far_weight, token_mask, dropout_seed, options, keep);
     context->save_for_backward({q, k, v, or_undefined(near_weight), or_undefined(far_weight),
                                 or_undefined(token_mask), or_undefined(dropout_seed), log_sum_exp,
                                 normalisers, far_sums, far_key_sums});
@@ -171,7 +174,7 @@ struct PublicOps {
                                  const OptionalTensor& dropout_seed, Options... options) {
     const PackedOptions packed = pack_options(options_from_schema("fmm_attention", options...));
     return std::get<0>(call_forward(q, k, v, near_weight, far_weight, token_mask, dropout_seed,
-                                    packed, /*keep_state=*/false));
+                                    packed, Keep::kNothing));
   }
 
   // Attention is a product: like torch's own it runs in autocast's low precision; the weights keep
@@ -206,7 +209,7 @@ using Ops = WithSchemaTypes<PublicOps>;
 ForwardTuple forward_shapes(const Tensor& q, const Tensor& k, const Tensor& v,
                             const OptionalTensor& near_weight, const OptionalTensor& far_weight,
                             const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
-                            at::IntArrayRef codes, at::ArrayRef<double> scales, bool keep_state) {
+                            at::IntArrayRef codes, at::ArrayRef<double> scales, int64_t keep) {
   check_kinds("fmm_attention", {q, k, v, token_mask, dropout_seed}, {near_weight, far_weight});
   const FmmOptions options = unpack_options(codes, scales);
   const auto maps = static_cast<int64_t>(options.feature_maps.size());
@@ -217,7 +220,7 @@ ForwardTuple forward_shapes(const Tensor& q, const Tensor& k, const Tensor& v,
     return kept ? at::empty_symint(shape, sums) : at::empty({0}, sums);
   };
   const bool row_sums = maps > 0 && options.normaliser == Normaliser::kRowSum;
-  const bool state = maps > 0 && (keep_state || !options.causal);
+  const bool state = maps > 0 && (static_cast<Keep>(keep) == Keep::kState || !options.causal);
   return {at::empty_symint({batch, length, heads, value_dim}, q.options()),
           sum_like(options.window.has_value(), {batch, heads, length}),
           sum_like(row_sums, {batch, heads, maps, length}),
@@ -248,7 +251,7 @@ TORCH_LIBRARY(fmmformer, m) {
   const std::string reference =
       "fmm_attention_reference(" + tensors + ", " + options + ") -> Tensor";
   const std::string forward = "fmm_attention_forward(" + tensors +
-                              ", int[] codes, float[] scales, bool keep_state) "
+                              ", int[] codes, float[] scales, int keep) "
                               "-> (Tensor out, Tensor log_sum_exp, Tensor normalisers, Tensor "
                               "far_sums, Tensor far_key_sums)";
   const std::string backward =
@@ -285,10 +288,10 @@ TORCH_LIBRARY_IMPL(fmmformer, Meta, m) {
 }  // namespace
 
 ForwardResult dispatch_forward(const AttentionInputs& inputs, const BlendWeights& weights,
-                               const FmmOptions& options, bool keep_state) {
+                               const FmmOptions& options, Keep keep) {
   auto [out, log_sum_exp, normalisers, far_sums, far_key_sums] =
       call_forward(inputs.q, inputs.k, inputs.v, weights.near_weight, weights.far_weight,
-                   inputs.token_mask, inputs.dropout_seed, pack_options(options), keep_state);
+                   inputs.token_mask, inputs.dropout_seed, pack_options(options), keep);
   return {out, log_sum_exp, normalisers, far_sums, far_key_sums};
 }
 

@@ -104,7 +104,7 @@ std::pair<Tensor, FmmState> fmm_attention_prefill(const AttentionInputs& inputs,
                     " keys back, and a state remembers them all; allowed are up to ",
                     kMostKeysRemembered);
   const at::NoGradGuard no_gradient;
-  const ForwardResult result = dispatch_forward(inputs, weights, options, /*keep_state=*/true);
+  const ForwardResult result = dispatch_forward(inputs, weights, options, Keep::kState);
 
   const Tensor& k = inputs.k;
   const int64_t batch = k.size(0), length = k.size(1), heads = k.size(2), head_dim = k.size(3);

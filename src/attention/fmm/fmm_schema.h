@@ -50,13 +50,19 @@ struct ForwardResult {
   at::Tensor out;          // [B, N, H, Dv]
   at::Tensor log_sum_exp;  // [B, H, N] of the band, accumulation type; empty without a near field
   at::Tensor normalisers;  // [B, H, r, N]; empty unless they vary by row (row_sum)
-  at::Tensor
-      far_sums;  // [B, H, r, D, Dv]: two-sided, or the state after the last token when asked for
-  at::Tensor far_key_sums;  // [B, H, r, D]
+  // [B, H, r, D, Dv] and [B, H, r, D]: two-sided the sums over all keys; causal what Keep says.
+  at::Tensor far_sums, far_key_sums;
+};
+
+/// What a causal forward is to leave in far_sums and far_key_sums.
+enum class Keep : int64_t {
+  kNothing,
+  kState,        // the sums after the last token
+  kForBackward,  // whatever spares the backend's backward work, in a shape of its own; or nothing
 };
 
 /// The operators behind the public one, through the dispatcher: each backend registers its own.
 ForwardResult dispatch_forward(const AttentionInputs& inputs, const BlendWeights& weights,
-                               const FmmOptions& options, bool keep_state);
+                               const FmmOptions& options, Keep keep);
 
 }  // namespace fmmformer

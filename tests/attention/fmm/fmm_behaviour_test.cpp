@@ -168,7 +168,7 @@ TEST(FmmAttention, ForwardKeepsFourBytesPerRowHeadAndComponentForBackward) {
         .name = "kept", .batch = 2, .length = 300, .heads = 3, .causal = causal};
     const CaseTensors tensors = bench::make_inputs(attention_case, c10::kBFloat16, 1);
     const ForwardResult result =
-        dispatch_forward(tensors.inputs, tensors.weights, tensors.options, /*keep_state=*/false);
+        dispatch_forward(tensors.inputs, tensors.weights, tensors.options, Keep::kNothing);
     const int64_t rows = 2 * 300 * 3, maps = 2, states = causal ? 0 : 2 * 3 * maps;
     EXPECT_EQ(result.log_sum_exp.nbytes() + result.normalisers.nbytes(), 4 * (maps + 1) * rows);
     EXPECT_EQ(result.far_sums.numel(), states * 16 * 16);

@@ -27,11 +27,11 @@ cudaError_t launch_gradient(const SweepArgs& args, cudaStream_t stream) {
   constexpr int kBytes = GradientGroup < S, kOfKeys ? 1 : 2 > ::kBytes;
   if constexpr (kHasPlain<Math, kDim>) {
     if (is_plain<S>(args))
-      return launch(gradient_kernel<Math, S, kOfKeys, true>, args, kBytes, blocks, S::kThreads,
-                    stream);
+      return launch_kernel(gradient_kernel<Math, S, kOfKeys, true>, blocks, S::kThreads, kBytes,
+                           stream, args);
   }
-  return launch(gradient_kernel<Math, S, kOfKeys, false>, args, kBytes, blocks, S::kThreads,
-                stream);
+  return launch_kernel(gradient_kernel<Math, S, kOfKeys, false>, blocks, S::kThreads, kBytes,
+                       stream, args);
 }
 
 template <typename Math, int kDim>

@@ -7,6 +7,7 @@
 
 #include "attention/fast_weight/cuda/sweep.h"
 #include "attention/fast_weight/cuda/tf32.cuh"
+#include "attention/fmm/cuda/launch.cuh"
 
 namespace fmmformer::cuda::fast_weight {
 
@@ -36,17 +37,5 @@ template <typename Math, int kDim>
 struct ShortLauncher {
   static cudaError_t backward(const SweepArgs& args, cudaStream_t stream);
 };
-
-template <typename Kernel>
-cudaError_t launch(Kernel* kernel, const SweepArgs& args, int64_t bytes, dim3 blocks, int threads,
-                   cudaStream_t stream) {
-  if (blocks.x == 0) return cudaSuccess;
-  // Every time: the attribute belongs to the device, and there may be several.
-  const cudaError_t error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (error != cudaSuccess) return error;
-  kernel<<<blocks, threads, bytes, stream>>>(args);
-  return cudaGetLastError();
-}
 
 }  // namespace fmmformer::cuda::fast_weight

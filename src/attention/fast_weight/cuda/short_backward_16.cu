@@ -30,11 +30,11 @@ cudaError_t ShortLauncher<Math, kDim>::backward(const SweepArgs& args, cudaStrea
   const dim3 blocks(static_cast<unsigned>(args.batch * args.heads));
   if constexpr (kHasPlain<Math, kDim>) {
     if (is_plain<ShortShape>(args))
-      return launch(short_backward_kernel<Math, true>, args, kBytes, blocks, ShortShape::kThreads,
-                    stream);
+      return launch_kernel(short_backward_kernel<Math, true>, blocks, ShortShape::kThreads, kBytes,
+                           stream, args);
   }
-  return launch(short_backward_kernel<Math, false>, args, kBytes, blocks, ShortShape::kThreads,
-                stream);
+  return launch_kernel(short_backward_kernel<Math, false>, blocks, ShortShape::kThreads, kBytes,
+                       stream, args);
 }
 
 template struct ShortLauncher<Tf32, 16>;

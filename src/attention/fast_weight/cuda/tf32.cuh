@@ -109,12 +109,8 @@ struct Tf32 {
   static __device__ __forceinline__ void multiply(float (&c)[4], const A& a, const B& b) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      asm volatile(
-          "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-          "{%8,%9}, {%0,%1,%2,%3};\n"
-          : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-          : "r"(a.r[4 * half]), "r"(a.r[4 * half + 2]), "r"(a.r[4 * half + 1]),
-            "r"(a.r[4 * half + 3]), "r"(b.r[2 * half]), "r"(b.r[2 * half + 1]));
+      const uint32_t *of_a = a.r + 4 * half, *of_b = b.r + 2 * half;
+      multiply_tf32(c, of_a[0], of_a[2], of_a[1], of_a[3], of_b[0], of_b[1]);
     }
   }
 

@@ -34,11 +34,11 @@ cudaError_t launch_walk(const SweepArgs& args, cudaStream_t stream) {
   constexpr int kBytes = GroupTiles<S, kBackwards>::kBytes;
   if constexpr (kHasPlain<Math, kDim>) {
     if (is_plain<S>(args))
-      return launch(walk_kernel<Math, S, kWalk, kBackwards, true>, args, kBytes, blocks,
-                    S::kThreads, stream);
+      return launch_kernel(walk_kernel<Math, S, kWalk, kBackwards, true>, blocks, S::kThreads,
+                           kBytes, stream, args);
   }
-  return launch(walk_kernel<Math, S, kWalk, kBackwards, false>, args, kBytes, blocks, S::kThreads,
-                stream);
+  return launch_kernel(walk_kernel<Math, S, kWalk, kBackwards, false>, blocks, S::kThreads, kBytes,
+                       stream, args);
 }
 
 template <typename Math, int kDim>

@@ -333,11 +333,12 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
 Tensors5 forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
                      const OptionalTensor& near_weight, const OptionalTensor& far_weight,
                      const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
-                     at::IntArrayRef codes, at::ArrayRef<double> scales, bool keep_state) {
+                     at::IntArrayRef codes, at::ArrayRef<double> scales, int64_t keep) {
   const AttentionInputs inputs{q, k, v, token_mask, dropout_seed};
   const BlendWeights weights{near_weight, far_weight};
   const Problem problem =
       checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
+  const bool keep_state = static_cast<Keep>(keep) == Keep::kState;
   return q.scalar_type() == at::kDouble ? forward<double>(problem, inputs, weights, keep_state)
                                         : forward<float>(problem, inputs, weights, keep_state);
 }

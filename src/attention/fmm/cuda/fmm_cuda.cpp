@@ -102,10 +102,17 @@ class Call {
     plan_passes();
   }
 
-  Tensors5 forward(bool keep_state);
+  Tensors5 forward(Keep keep);
   Tensors5 backward(const Tensor& grad_out, const ForwardResult& saved);
 
  private:
+  /// What backward returns, and what its sweeps hand on.
+  struct Gradients {
+    Tensor q, k, v, near_weight, far_weight;
+    Tensor row_dots, weight_sums;
+    Tensor partial_q, partial_k, partial_v;  // of several passes
+  };
+
   // Two-sided far fields need sums over all segments, causal ones over those before.
   bool shares_states() const {
     return problem_.feature_maps() > 0 && (!problem_.options.causal || segments_ > 1);
@@ -236,6 +243,20 @@ class Call {
             static_cast<int>(problem_.feature_maps()), problem_.value_dim, StateSource::kPair};
   }
 
+  /// Whether forward can keep what its segments begin with, for the query sweep to begin with too.
+  bool keeps_starts() const {
+    return problem_.options.causal && shares_states() && passes_.size() == 1;
+  }
+  std::vector<int64_t> starts_shape() const {
+    return {problem_.batch * problem_.heads, segments_, problem_.feature_maps(), problem_.head_dim,
+            problem_.value_dim};
+  }
+  /// `saved` may be of a forward that cut the sequence otherwise, since strides need not survive
+  /// autograd's hooks for saved tensors.
+  bool has_starts(const ForwardResult& saved) const {
+    return keeps_starts() && saved.far_sums.sizes() == at::IntArrayRef(starts_shape());
+  }
+
   /// The sums of the passes over one block of v's channels; `memory` outlives them.
   cuda::Partial block_partial(const Pass& pass, Tensor& memory) const {
     if (pass.first_of_block && pass.last_of_block) return {};
@@ -245,30 +266,47 @@ class Call {
     return {memory.data_ptr<float>(), pass.first_of_block, pass.last_of_block};
   }
 
+  /// How a segment's sweep finds its start in what `joined` returns.
+  StateSource joined_source(Scan scan) const {
+    if (segments_ > kSegmentsToSum)
+      return scan == Scan::kTotal ? StateSource::kPair : StateSource::kOwn;
+    return scan == Scan::kBefore  ? StateSource::kBefore
+           : scan == Scan::kAfter ? StateSource::kAfter
+                                  : StateSource::kAll;
+  }
   /// The states that the segments' sweeps begin with, from the states of every segment.
   States joined(const SweepArgs& args, States states, Scan scan, const Pass& pass,
                 std::vector<Tensor>& owner) const {
-    if (segments_ <= kSegmentsToSum) {
-      states.source = scan == Scan::kBefore  ? StateSource::kBefore
-                      : scan == Scan::kAfter ? StateSource::kAfter
-                                             : StateSource::kAll;
-      return states;
+    if (segments_ > kSegmentsToSum) {
+      States totals;
+      if (scan == Scan::kTotal)
+        totals = scratch_states(pass, problem_.batch * problem_.heads, owner);
+      C10_CUDA_CHECK(cuda::scan_states(args, states, scan, totals, stream_));
+      if (scan == Scan::kTotal) states = totals;
     }
-    States totals;
-    if (scan == Scan::kTotal) totals = scratch_states(pass, problem_.batch * problem_.heads, owner);
-    C10_CUDA_CHECK(cuda::scan_states(args, states, scan, totals, stream_));
-    States result = scan == Scan::kTotal ? totals : states;
-    result.source = scan == Scan::kTotal ? StateSource::kPair : StateSource::kOwn;
-    return result;
+    states.source = joined_source(scan);
+    return states;
   }
-  /// Sums over the keys of every segment, joined.
-  States key_states(SweepArgs args, const Pass& pass, std::vector<Tensor>& owner) const {
-    args.made = scratch_states(pass, problem_.batch * problem_.heads * segments_, owner);
+  /// Sums over the keys of every segment, or the queries; `states`: room for them.
+  void sum_segments(SweepArgs args, const States& states, bool of_queries) const {
+    args.made = states;
     args.has_near = false, args.halo_before = args.halo_after = 0, args.stages_tiles = false;
-    C10_CUDA_CHECK(cuda::sum_states(args, /*of_queries=*/false, stream_));
-    return joined(args, args.made, problem_.options.causal ? Scan::kBefore : Scan::kTotal, pass,
+    C10_CUDA_CHECK(cuda::sum_states(args, of_queries, stream_));
+  }
+  /// What segments begin with, from their keys.
+  States key_states(const SweepArgs& args, const States& states, const Pass& pass,
+                    std::vector<Tensor>& owner) const {
+    sum_segments(args, states, /*of_queries=*/false);
+    return joined(args, states, problem_.options.causal ? Scan::kBefore : Scan::kTotal, pass,
                   owner);
   }
+  States segment_states(const Pass& pass, std::vector<Tensor>& owner) const {
+    return scratch_states(pass, problem_.batch * problem_.heads * segments_, owner);
+  }
+
+  Gradients empty_gradients() const;
+  SweepArgs backward_args(const Pass& pass, bool keys_are_rows, const Tensor& grad_out,
+                          const ForwardResult& saved, const Gradients& gradients) const;
 
   const Problem& problem_;
   const AttentionInputs& inputs_;
@@ -285,21 +323,24 @@ class Call {
   std::vector<Pass> passes_;
 };
 
-Tensors5 Call::forward(bool keep_state) {
+Tensors5 Call::forward(Keep keep) {
   const int64_t batch = problem_.batch, heads = problem_.heads, length = problem_.length;
   const int64_t maps = problem_.feature_maps();
   const FmmOptions& options = problem_.options;
   const auto sum_tensor = [&](bool kept, at::IntArrayRef shape) {
     return at::empty(kept ? shape : at::IntArrayRef{0}, floats_);
   };
-  const bool state_kept = maps > 0 && (keep_state || !options.causal);
+  const bool state_kept = maps > 0 && (keep == Keep::kState || !options.causal);
+  const bool starts_kept = keep == Keep::kForBackward && keeps_starts();
+  std::vector<int64_t> sums_shape = {batch, heads, maps, problem_.head_dim, problem_.value_dim};
+  if (starts_kept) sums_shape = starts_shape();
   Tensor out = at::empty({batch, length, heads, problem_.value_dim}, inputs_.q.options());
   Tensor log_sum_exp = sum_tensor(options.window.has_value(), {batch, heads, length});
   Tensor normalisers = sum_tensor(maps > 0 && options.normaliser == Normaliser::kRowSum,
                                   {batch, heads, maps, length});
-  Tensor far_sums =
-      sum_tensor(state_kept, {batch, heads, maps, problem_.head_dim, problem_.value_dim});
-  Tensor far_key_sums = sum_tensor(state_kept, {batch, heads, maps, problem_.head_dim});
+  Tensor far_sums = sum_tensor(state_kept || starts_kept, sums_shape);
+  Tensor far_key_sums =
+      sum_tensor(state_kept || starts_kept, at::IntArrayRef(sums_shape).slice(0, 4));
   Tensor partial;
   for (const Pass& pass : passes_) {
     std::vector<Tensor> owner;
@@ -307,7 +348,11 @@ Tensors5 Call::forward(bool keep_state) {
     args.out = view_of(out, pass.first_channel);
     args.log_sum_exp = log_sum_exp.data_ptr<float>(),
     args.normalisers = normalisers.data_ptr<float>();
-    if (pass.maps > 0 && sums_keys_first()) args.start = key_states(args, pass, owner);
+    if (pass.maps > 0 && sums_keys_first()) {
+      const States states =
+          starts_kept ? tensor_states(far_sums, far_key_sums, pass) : segment_states(pass, owner);
+      args.start = key_states(args, states, pass, owner);
+    }
     if (pass.maps > 0 && state_kept) args.made = tensor_states(far_sums, far_key_sums, pass);
     args.partial_out = block_partial(pass, partial);
     C10_CUDA_CHECK(cuda::forward_sweep(args, stream_));
@@ -315,90 +360,100 @@ Tensors5 Call::forward(bool keep_state) {
   return {out, log_sum_exp, normalisers, far_sums, far_key_sums};
 }
 
-Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
+Call::Gradients Call::empty_gradients() const {
   const int64_t batch = problem_.batch, heads = problem_.heads, length = problem_.length;
-  const int64_t maps = problem_.feature_maps(), blocks = batch * heads * segments_;
-  const bool causal = problem_.options.causal;
-  Tensor grad = grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
-  if (walks_ != Walks::kRoles && !view_of(grad).aligned)
-    grad = grad.clone(at::MemoryFormat::Contiguous);
-  Tensor dq = empty_gradient_of(inputs_.q), dk = empty_gradient_of(inputs_.k),
-         dv = empty_gradient_of(inputs_.v);
-  Tensor row_dots = at::empty({batch, heads, maps + 1, length}, floats_);
-  const auto gradient_like = [&](const OptionalTensor& weight) {
+  const int64_t maps = problem_.feature_maps();
+  const auto like = [&](const OptionalTensor& weight) {
     return weight ? at::empty(weight->sizes(), weight->options())
                   : at::empty({0}, inputs_.q.options());
   };
-  Tensor dnear = gradient_like(weights_.near_weight), dfar = gradient_like(weights_.far_weight);
-  Tensor weight_sums;
-  if (dnear.numel() + dfar.numel() > 0) {
+  Gradients gradients{.q = empty_gradient_of(inputs_.q),
+                      .k = empty_gradient_of(inputs_.k),
+                      .v = empty_gradient_of(inputs_.v),
+                      .near_weight = like(weights_.near_weight),
+                      .far_weight = like(weights_.far_weight),
+                      .row_dots = at::empty({batch, heads, maps + 1, length}, floats_)};
+  if (gradients.near_weight.numel() + gradients.far_weight.numel() > 0) {
+    const int64_t shape[] = {batch * heads * segments_, maps + 1, problem_.value_dim};
     // Without a near field nothing writes its row.
-    weight_sums = problem_.options.window
-                      ? at::empty({blocks, maps + 1, problem_.value_dim}, floats_)
-                      : at::zeros({blocks, maps + 1, problem_.value_dim}, floats_);
+    gradients.weight_sums =
+        problem_.options.window ? at::empty(shape, floats_) : at::zeros(shape, floats_);
   }
-  const bool several = passes_.size() > 1;
-  Tensor partial_dq =
-      several ? at::empty({batch, length, heads, problem_.head_dim}, floats_) : Tensor();
-  Tensor partial_dk = several ? at::empty_like(partial_dq) : Tensor();
-  Tensor partial_dv;
+  if (passes_.size() > 1) {
+    gradients.partial_q = at::empty({batch, length, heads, problem_.head_dim}, floats_);
+    gradients.partial_k = at::empty_like(gradients.partial_q);
+  }
+  return gradients;
+}
+
+SweepArgs Call::backward_args(const Pass& pass, bool keys_are_rows, const Tensor& grad_out,
+                              const ForwardResult& saved, const Gradients& gradients) const {
+  SweepArgs args = args_of(pass, keys_are_rows);
+  args.grad_out = view_of(grad_out, pass.first_channel);
+  args.dq = view_of(gradients.q), args.dk = view_of(gradients.k),
+  args.dv = view_of(gradients.v, pass.first_channel);
+  args.log_sum_exp = saved.log_sum_exp.data_ptr<float>();
+  args.normalisers = saved.normalisers.data_ptr<float>();
+  args.row_dots = gradients.row_dots.data_ptr<float>();
+  if (gradients.weight_sums.defined()) args.weight_sums = gradients.weight_sums.data_ptr<float>();
+  if (gradients.partial_q.defined()) {
+    args.partial_dq = {gradients.partial_q.data_ptr<float>(), pass.first, pass.last};
+    args.partial_dk = {gradients.partial_k.data_ptr<float>(), pass.first, pass.last};
+  }
+  return args;
+}
+
+Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
+  const bool causal = problem_.options.causal;
+  Tensor grad = grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
+  if (walks_ != Walks::kRoles && !view_of(grad).walkable())
+    grad = grad.clone(at::MemoryFormat::Contiguous);
+  Gradients gradients = empty_gradients();
   SweepArgs args;
   for (const Pass& pass : passes_) {
     std::vector<Tensor> owner;
-    const auto prepared = [&](bool keys_are_rows) {
-      SweepArgs prepared = args_of(pass, keys_are_rows);
-      prepared.grad_out = view_of(grad, pass.first_channel);
-      prepared.dq = view_of(dq), prepared.dk = view_of(dk),
-      prepared.dv = view_of(dv, pass.first_channel);
-      prepared.log_sum_exp = saved.log_sum_exp.data_ptr<float>();
-      prepared.normalisers = saved.normalisers.data_ptr<float>();
-      prepared.row_dots = row_dots.data_ptr<float>();
-      if (weight_sums.defined()) prepared.weight_sums = weight_sums.data_ptr<float>();
-      if (several) {
-        prepared.partial_dq = {partial_dq.data_ptr<float>(), pass.first, pass.last};
-        prepared.partial_dk = {partial_dk.data_ptr<float>(), pass.first, pass.last};
-      }
-      return prepared;
-    };
-    args = prepared(/*keys_are_rows=*/false);
-    const bool far = pass.maps > 0;
+    const bool far = pass.maps > 0, far_in_segments = far && causal && segments_ > 1;
     States query_states;
-    if (far && causal && segments_ > 1) args.start = key_states(args, pass, owner);
-    if (far && !causal) {
+    args = backward_args(pass, /*keys_are_rows=*/false, grad, saved, gradients);
+    if (far_in_segments && has_starts(saved)) {
       args.start = tensor_states(saved.far_sums, saved.far_key_sums, pass);
-      args.made = query_states = scratch_states(pass, blocks, owner);
+      args.start.source = joined_source(Scan::kBefore);
+    } else if (far_in_segments) {
+      args.start = key_states(args, segment_states(pass, owner), pass, owner);
+    } else if (far && !causal) {
+      args.start = tensor_states(saved.far_sums, saved.far_key_sums, pass);
+      args.made = query_states = segment_states(pass, owner);
     }
     C10_CUDA_CHECK(cuda::query_sweep(args, stream_));
 
-    args = prepared(/*keys_are_rows=*/true);
-    if (far && causal && segments_ > 1) {
-      SweepArgs sums = args;
-      sums.made = query_states = scratch_states(pass, blocks, owner);
-      sums.has_near = false, sums.halo_before = sums.halo_after = 0, sums.stages_tiles = false;
-      C10_CUDA_CHECK(cuda::sum_states(sums, /*of_queries=*/true, stream_));
+    args = backward_args(pass, /*keys_are_rows=*/true, grad, saved, gradients);
+    if (far_in_segments) {
+      query_states = segment_states(pass, owner);
+      sum_segments(args, query_states, /*of_queries=*/true);
     }
     if (far && shares_states()) {
       args.start = joined(args, query_states, causal ? Scan::kAfter : Scan::kTotal, pass, owner);
     }
-    args.partial_dv = block_partial(pass, partial_dv);
+    args.partial_dv = block_partial(pass, gradients.partial_v);
     C10_CUDA_CHECK(cuda::key_sweep(args, stream_));
   }
-  if (weight_sums.defined()) {
-    C10_CUDA_CHECK(cuda::reduce_weight_sums(args, gradient_view(weights_.near_weight, dnear),
-                                            gradient_view(weights_.far_weight, dfar), stream_));
+  if (gradients.weight_sums.defined()) {
+    C10_CUDA_CHECK(cuda::reduce_weight_sums(
+        args, gradient_view(weights_.near_weight, gradients.near_weight),
+        gradient_view(weights_.far_weight, gradients.far_weight), stream_));
   }
-  return {dq, dk, dv, dnear, dfar};
+  return {gradients.q, gradients.k, gradients.v, gradients.near_weight, gradients.far_weight};
 }
 
 Tensors5 forward_cuda(const Tensor& q, const Tensor& k, const Tensor& v,
                       const OptionalTensor& near_weight, const OptionalTensor& far_weight,
                       const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
-                      at::IntArrayRef codes, at::ArrayRef<double> scales, bool keep_state) {
+                      at::IntArrayRef codes, at::ArrayRef<double> scales, int64_t keep) {
   const AttentionInputs inputs{q, k, v, token_mask, dropout_seed};
   const BlendWeights weights{near_weight, far_weight};
   const Problem problem =
       checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
-  return Call(problem, inputs, weights).forward(keep_state);
+  return Call(problem, inputs, weights).forward(static_cast<Keep>(keep));
 }
 
 Tensors5 backward_cuda(const Tensor& grad_out, const Tensor& q, const Tensor& k, const Tensor& v,

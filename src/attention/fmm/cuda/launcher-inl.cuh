@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attention/fmm/cuda/kernels.cuh"
+#include "attention/fmm/cuda/launch.cuh"
 #include "attention/fmm/cuda/launcher.cuh"
 
 namespace fmmformer::cuda {
@@ -11,15 +12,9 @@ template <typename G, typename Kernel>
 cudaError_t launch(Kernel* kernel, const SweepArgs& args, int own_count, bool backward,
                    cudaStream_t stream) {
   const int64_t blocks = args.batch * args.heads * args.segments;
-  if (blocks == 0) return cudaSuccess;
   const int64_t bytes = SharedMemory<G>(args, nullptr, own_count, backward).bytes;
-  // Every time: the attribute belongs to the device, and there may be several. It costs less than a
-  // microsecond.
-  const cudaError_t error = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (error != cudaSuccess) return error;
-  kernel<<<static_cast<unsigned>(blocks), G::kThreads, bytes, stream>>>(args);
-  return cudaGetLastError();
+  return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), G::kThreads, bytes, stream,
+                       args);
 }
 
 template <typename Math, int kKeyDim, typename Shape = PassShape<Math, kKeyDim>>

@@ -157,6 +157,16 @@ struct Bf16 {
   }
 };
 
+/// C[16, 8] += A[16, 8] B[8, 8] of tf32 numbers, the lane's parts in the order of the instruction.
+__device__ __forceinline__ void multiply_tf32(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                              uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
 struct Tf32x3 {
   using Elem = float;
   static constexpr int kPad = 8;
@@ -262,11 +272,7 @@ struct Tf32x3 {
     low = round(x - __uint_as_float(high));
   }
   static __device__ void step(float (&c)[4], const uint32_t* a, const uint32_t* b) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};\n"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[2]), "r"(a[1]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    multiply_tf32(c, a[0], a[2], a[1], a[3], b[0], b[1]);
   }
 };
 

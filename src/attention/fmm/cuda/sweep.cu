@@ -153,12 +153,10 @@ bool has_paper_maps(const SweepArgs& args) {
   for (int l = 0; l < args.maps; ++l) fits &= args.feature_maps[l] == kPaper[l];
   return fits;
 }
-bool has_aligned_rows(const SweepArgs& args) {
-  bool fits = true;
-  for (const View* rows : {&args.q, &args.k, &args.v}) {
-    fits &= rows->aligned && rows->row_stride < 1 << 26;  // sixteen rows are within 32 bits
-  }
-  return fits;
+bool has_walkable_rows(const SweepArgs& args) {
+  View out;  // as it will be: contiguous
+  out.aligned = true, out.row_stride = int64_t{args.heads} * args.all_channels;
+  return args.q.walkable() && args.k.walkable() && args.v.walkable() && out.walkable();
 }
 // In both, the largest score is sought before scores are scaled.
 bool fits_strips(const SweepArgs& args, int shared_bytes) {
@@ -187,7 +185,7 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
 }  // namespace
 
 Walks fitting_walks(const SweepArgs& args, int shared_bytes) {
-  const bool fits = has_paper_maps(args) && has_aligned_rows(args);
+  const bool fits = has_paper_maps(args) && has_walkable_rows(args);
   if (fits && fits_strips(args, shared_bytes)) return Walks::kStrips;
   if (fits && fits_chunks(args, shared_bytes)) return Walks::kChunks;
   return Walks::kRoles;

@@ -3,11 +3,12 @@
 //
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: heads of 16 or 32 channels by warps that own a strip of tokens
-// each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/, and in fp32
-// chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles (roles/), in steps
-// of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a warp. Products run
-// on tensor cores, and the running state stays in registers. Where the pairs alone do not fill the
-// GPU, a sequence is cut into segments, and sum_states makes what each of them starts from.
+// each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/) or, in fp32,
+// of 64 or 32 (chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles
+// (roles/), in steps of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a
+// warp. Products run on tensor cores; the running state stays on the chip, in registers but for
+// chunks_fp32/. Where the pairs alone do not fill the GPU, a sequence is cut into segments, and
+// sum_states makes what each of them starts from.
 //
 // A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
 // sums meet in fp32 memory.
@@ -28,6 +29,9 @@ struct View {
   void* data = nullptr;
   int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
   bool aligned = false;  // every row starts at a multiple of 16 bytes
+
+  /// Whether strips and chunks can walk the rows: sixteen of them are within 32 bits.
+  bool walkable() const { return aligned && row_stride < 1 << 26; }
 };
 
 /// A weight of any floating type, read as [heads, value_dim] (or with a leading dimension of maps);

@@ -4,6 +4,7 @@
 
 #include <cuda_fp16.h>
 
+#include "attention/fmm/cuda/async_copy.cuh"
 #include "attention/fmm/cuda/mma.cuh"
 #include "attention/fmm/cuda/sweep.h"
 
@@ -94,15 +95,6 @@ __device__ inline float element_value(const void* data, int64_t index, Element e
       return __half2float(static_cast<const __half*>(data)[index]);
   }
 }
-
-__device__ inline void copy_async(void* to, const void* from, bool live) {
-  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  const int bytes = live ? 16 : 0;  // the rest is filled with zeros
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(from),
-               "r"(bytes)
-               : "memory");
-}
-__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
 
 /// Begins to load `rows` rows from token `first` on, by kThreads threads of which this one is
 /// `thread`. Dead tokens and those beyond the sequence become zeros, whatever memory holds there.

@@ -38,11 +38,7 @@ struct RightPart {
   uint32_t r[2];
 };
 __device__ __forceinline__ void multiply(float (&c)[4], const LeftPart& a, const RightPart& b) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[0]), "r"(b.r[1]));
+  multiply_tf32(c, a.r[0], a.r[1], a.r[2], a.r[3], b.r[0], b.r[1]);
 }
 template <bool kLow>
 __device__ __forceinline__ uint32_t part_of(float x) {

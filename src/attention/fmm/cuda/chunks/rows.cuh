@@ -2,6 +2,7 @@
 // A warp's own sixteen rows: their features as operands, and results on their way to memory.
 #pragma once
 
+#include "attention/fmm/cuda/chunk_rows.cuh"
 #include "attention/fmm/cuda/chunks/state.cuh"
 
 namespace fmmformer::cuda::chunks {
@@ -107,27 +108,6 @@ __device__ __forceinline__ void write_rows(const Walk<G, kSweep>& walk, const Vi
       *reinterpret_cast<uint4*>(to + 4 * i * view.row_stride) = all;
   }
   __syncwarp();
-}
-
-/// body(r, token) for rows g and g + 8, in one lane each and one slice.
-template <typename G, Sweep kSweep, typename Body>
-__device__ __forceinline__ void each_row_once(const Walk<G, kSweep>& walk, const Body& body) {
-  if (walk.place.slice != 0 || lane_id() % 4 != 0) return;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int token = walk.token(walk.place.tile) + row_of(2 * r);
-    if (token < walk.args.length) body(r, token);
-  }
-}
-
-/// Numbers of rows g and g + 8, from one of [pairs, fields, length].
-template <typename G, Sweep kSweep>
-__device__ __forceinline__ void load_numbers(float (&numbers)[2], const Walk<G, kSweep>& walk,
-                                             const float* all, int fields, int field) {
-  const float* mine = all + walk.place.row_index(walk.args, fields, field);
-#pragma unroll
-  for (int r = 0; r < 2; ++r)
-    numbers[r] = mine[min(walk.token(walk.place.tile) + row_of(2 * r), walk.args.length - 1)];
 }
 
 }  // namespace fmmformer::cuda::chunks

@@ -10,6 +10,7 @@
 // scores before it meets v.
 #pragma once
 
+#include "attention/fmm/cuda/barrier.cuh"
 #include "attention/fmm/cuda/chunks/launcher.cuh"
 #include "attention/fmm/cuda/fragment.cuh"
 #include "attention/fmm/cuda/tile.cuh"
@@ -108,11 +109,6 @@ struct Place {
     } else {
       named_barrier(1 + tile, G::kSlices * kWarpSize);
     }
-  }
-
- private:
-  static __device__ __forceinline__ void named_barrier(int name, int threads) {
-    asm volatile("bar.sync %0, %1;\n" ::"r"(name), "r"(threads) : "memory");
   }
 };
 

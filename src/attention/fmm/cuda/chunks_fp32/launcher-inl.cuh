@@ -4,22 +4,16 @@
 
 #include "attention/fmm/cuda/chunks_fp32/kernels.cuh"
 #include "attention/fmm/cuda/chunks_fp32/launcher.cuh"
+#include "attention/fmm/cuda/launch.cuh"
 
 namespace fmmformer::cuda::chunks_fp32 {
 
 template <typename G, Sweep kSweep, typename Kernel>
 cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   const int64_t blocks = args.batch * args.heads * args.segments;
-  if (blocks == 0) return cudaSuccess;
   constexpr int kBytes = Memory<G, kSweep>::kBytes;
   static_assert(kBytes <= PassShape<G::kDim>::kSharedBytes);
-  // Every time: the attribute belongs to the device, and there may be several. It costs less than a
-  // microsecond.
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  if (error != cudaSuccess) return error;
-  kernel<<<static_cast<unsigned>(blocks), kThreads, kBytes, stream>>>(args);
-  return cudaGetLastError();
+  return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), kThreads, kBytes, stream, args);
 }
 
 /// Calls body(Shape) for the pass's number of maps.

@@ -3,6 +3,7 @@
 // to memory.
 #pragma once
 
+#include "attention/fmm/cuda/chunk_rows.cuh"
 #include "attention/fmm/cuda/chunks_fp32/walk.cuh"
 #include "attention/fmm/cuda/features.cuh"
 
@@ -137,27 +138,6 @@ __device__ __forceinline__ void add_input_gradient(Block (&sum)[kSliceBlocks],
       sum[n / 2][n % 2][i] += gradient[n / 2][n % 2][i] * slope(x, e);
     });
   });
-}
-
-/// body(r, token) for rows g and g + 8, in one lane each and one slice.
-template <typename G, Sweep kSweep, typename Body>
-__device__ __forceinline__ void each_row_once(const Walk<G, kSweep>& walk, const Body& body) {
-  if (walk.place.slice != 0 || lane_id() % 4 != 0) return;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int token = walk.token(walk.place.tile) + row_of(2 * r);
-    if (token < walk.args.length) body(r, token);
-  }
-}
-
-/// Numbers of rows g and g + 8, from one of [pairs, fields, length].
-template <typename G, Sweep kSweep>
-__device__ __forceinline__ void load_numbers(float (&numbers)[2], const Walk<G, kSweep>& walk,
-                                             const float* all, int fields, int field) {
-  const float* mine = all + walk.place.row_index(walk.args, fields, field);
-#pragma unroll
-  for (int r = 0; r < 2; ++r)
-    numbers[r] = mine[min(walk.token(walk.place.tile) + row_of(2 * r), walk.args.length - 1)];
 }
 
 /// Writes the warp's rows and channels of out, dq, dk or dv; zeros for dead rows. A lane's numbers

@@ -12,6 +12,7 @@
 // scores before it meets v.
 #pragma once
 
+#include "attention/fmm/cuda/barrier.cuh"
 #include "attention/fmm/cuda/chunks_fp32/launcher.cuh"
 #include "attention/fmm/cuda/fragment.cuh"
 #include "attention/fmm/cuda/tile.cuh"
@@ -106,11 +107,6 @@ struct Place {
   /// Waits for the other warps with the same rows.
   __device__ __forceinline__ void meet_slices() const {
     named_barrier(1 + tile, G::kSlices * kWarpSize);
-  }
-
- private:
-  static __device__ __forceinline__ void named_barrier(int name, int threads) {
-    asm volatile("bar.sync %0, %1;\n" ::"r"(name), "r"(threads) : "memory");
   }
 };
 

@@ -44,6 +44,7 @@ __device__ __forceinline__ Operand split_result(const Block& c) {
   return split(v);
 }
 
+/// multiply_tf32, but not volatile: the compiler may put steps where loads leave room.
 __device__ __forceinline__ void step(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                      uint32_t b1) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "

@@ -8,18 +8,6 @@
 
 namespace fmmformer::cuda::chunks_fp32 {
 
-__device__ __forceinline__ void commit_copies() {
-  asm volatile("cp.async.commit_group;\n" ::: "memory");
-}
-/// Waits for all copies but those of the newest group.
-__device__ __forceinline__ void wait_for_older_copies() {
-  asm volatile("cp.async.wait_group 1;\n" ::: "memory");
-}
-__device__ __forceinline__ void copy_number(float* to, const float* from) {
-  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(address), "l"(from) : "memory");
-}
-
 /// The first row of a view's (batch entry, head).
 template <typename G>
 __device__ __forceinline__ float* rows_of(const View& view, const Place<G>& place) {
@@ -219,7 +207,8 @@ struct Walk {
 #pragma unroll 1
     for (int n = threadIdx.x / kTokens; n < M::kNumberCount; n += kThreads / kTokens) {
       const float* source = row_numbers(n);
-      if (source) copy_number(numbers(n, index + row / kBlockDim) + row % kBlockDim, source + from);
+      if (source)
+        copy_number_async(numbers(n, index + row / kBlockDim) + row % kBlockDim, source + from);
     }
   }
   __device__ const float* row_numbers(int n) const {

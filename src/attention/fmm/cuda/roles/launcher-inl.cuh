@@ -2,6 +2,7 @@
 // The definitions of launcher.cuh, included where a Launcher is instantiated.
 #pragma once
 
+#include "attention/fmm/cuda/launch.cuh"
 #include "attention/fmm/cuda/roles/kernels.cuh"
 #include "attention/fmm/cuda/roles/launcher.cuh"
 
@@ -10,16 +11,9 @@ namespace fmmformer::cuda::roles {
 template <typename G, typename Kernel>
 cudaError_t launch(Sweep sweep, Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   const int64_t blocks = args.batch * args.heads * args.segments;
-  if (blocks == 0) return cudaSuccess;
   const Layout layout = layout_of<G>(sweep, args);
-  // Every time: the attribute belongs to the device, and there may be several. It costs less than a
-  // microsecond.
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.bytes);
-  if (error != cudaSuccess) return error;
-  kernel<<<static_cast<unsigned>(blocks), Role::warps<G>(args) * kWarpSize, layout.bytes, stream>>>(
-      args, layout);
-  return cudaGetLastError();
+  return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)),
+                       Role::warps<G>(args) * kWarpSize, layout.bytes, stream, args, layout);
 }
 
 /// Calls body(Shape) for a call that is plain, or not.

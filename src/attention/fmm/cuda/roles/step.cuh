@@ -2,6 +2,7 @@
 // What a far role knows of a step besides the tiles.
 #pragma once
 
+#include "attention/fmm/cuda/barrier.cuh"
 #include "attention/fmm/cuda/roles/shape.cuh"
 
 namespace fmmformer::cuda::roles {
@@ -44,7 +45,7 @@ struct FarStep {
     if (roles == 1) return;
     float* own = shared_rows(exchange, role.index);
     if (lane_id() % 4 == 0) own[row_of(0)] = x[0], own[row_of(2)] = x[1];
-    asm volatile("bar.sync %0, %1;\n" ::"r"(1 + role.map), "r"(roles * kWarpSize) : "memory");
+    named_barrier(1 + role.map, roles * kWarpSize);
     const float* all = shared_rows(exchange, role.map * roles + (kAllSlices ? 0 : role.slice));
     x[0] = x[1] = 0.f;
     for (int other = 0; other < roles; other += kStep, all += kStep * kBlockDim) {

@@ -144,12 +144,6 @@ struct Tiles {
             : args.row_dots + place.row_index(args, args.all_maps + 1, args.all_maps, token);
     copy_number_async(shared_at<float>(layout.numbers) + at * 2 * kBlockDim + lane_id(), from);
   }
-  static __device__ __forceinline__ void copy_number_async(float* to, const float* from) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(
-                     static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-                 "l"(from)
-                 : "memory");
-  }
 };
 
 }  // namespace fmmformer::cuda::roles

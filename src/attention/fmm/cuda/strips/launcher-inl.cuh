@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/fmm/cuda/launch.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/strips/teams.cuh"
 
@@ -65,17 +66,12 @@ Layout layout_of(Sweep sweep, const SweepArgs& args, int strips) {
 template <typename G, typename Kernel>
 cudaError_t launch(Sweep sweep, Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   const int64_t blocks = args.batch * args.heads * args.segments;
-  if (blocks == 0) return cudaSuccess;
+  if (blocks == 0) return cudaSuccess;  // nothing to cut
   const int strips = G::kTeam ? 1 : strips_of<G>(sweep, args);
   const int warps = G::kTeam ? G::kMaps + args.has_near : strips;
   const Layout layout = layout_of<G>(sweep, args, strips);
-  // Every time: the attribute belongs to the device, and there may be several. It costs less than a
-  // microsecond.
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.bytes);
-  if (error != cudaSuccess) return error;
-  kernel<<<static_cast<unsigned>(blocks), warps * kWarpSize, layout.bytes, stream>>>(args, layout);
-  return cudaGetLastError();
+  return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), warps * kWarpSize, layout.bytes,
+                       stream, args, layout);
 }
 
 /// Calls body(Shape) for the number of maps.

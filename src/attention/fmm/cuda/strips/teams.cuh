@@ -62,7 +62,7 @@ __device__ __forceinline__ void walk_together(Work<G>& work, T& tiles, const Liv
     work.far.tile = tile, work.far.live = live;
     if (live != 0) {
       live_tile(tile);
-      __syncthreads();
+      tiles.meet();
     } else {
       work.each_token(dead_token);
     }

@@ -3,6 +3,7 @@
 // there.
 #pragma once
 
+#include "attention/fmm/cuda/barrier.cuh"
 #include "attention/fmm/cuda/strips/operands.cuh"
 
 namespace fmmformer::cuda::strips {
@@ -155,8 +156,13 @@ struct Tiles {
   /// Waits until what was begun is there and nobody reads the oldest tile any more.
   __device__ __forceinline__ void arrive() const {
     wait_for_copies();
+    meet();
+  }
+  /// Waits for the warps of the strip. A team's come from walks of their own, of a map or of the
+  /// band, so that this is no place for __syncthreads.
+  __device__ __forceinline__ void meet() const {
     if constexpr (G::kTeam)
-      __syncthreads();
+      meet_block();
     else
       __syncwarp();
   }
@@ -175,11 +181,7 @@ struct Tiles {
     for (int i = 0; i < kNumbers; i += numbers.kAtOnce) {
       const float* rows = numbers.mine[i / numbers.kAtOnce];
       if (!rows || (G::kTeam && i / numbers.kAtOnce % strip.warps != strip.warp)) continue;
-      float* to = number(i + lane_id() / kBlockDim, token);
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(
-                       static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-                   "l"(rows + from)
-                   : "memory");
+      copy_number_async(number(i + lane_id() / kBlockDim, token), rows + from);
     }
   }
 };

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launch of a kernel that takes much shared memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace fmmformer::cuda {
+
+/// No blocks: nothing to do.
+template <typename... Parameters>
+cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 blocks, int threads,
+                          int64_t shared_bytes, cudaStream_t stream,
+                          const std::type_identity_t<Parameters>&... arguments) {
+  if (blocks.x == 0) return cudaSuccess;
+  // Every time: the attribute belongs to the device, and there may be several. It costs less than a
+  // microsecond.
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  if (error != cudaSuccess) return error;
+  kernel<<<blocks, threads, static_cast<size_t>(shared_bytes), stream>>>(arguments...);
+  return cudaGetLastError();
+}
+
+}  // namespace fmmformer::cuda
