@@ -233,13 +233,18 @@ struct Tf32x3 {
     return b;
   }
 
+  /// Joins c by an addition that rounds to nearest. Tensor cores cut what does not fit, always
+  /// downwards: in a state that grows over a whole sequence that adds up.
   static __device__ void multiply(float (&c)[4], const A& a, const B& b) {
+    float sum[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      step(c, a.low + 4 * half, b.high + 2 * half);
-      step(c, a.high + 4 * half, b.low + 2 * half);
-      step(c, a.high + 4 * half, b.high + 2 * half);
+      step(sum, a.low + 4 * half, b.high + 2 * half);
+      step(sum, a.high + 4 * half, b.low + 2 * half);
     }
+    step(sum, a.high, b.high), step(sum, a.high + 4, b.high + 2);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) c[i] += sum[i];
   }
   static __device__ void multiply_vector(float (&c)[4], const A& a, const float (&v)[4]) {
     multiply(c, a, make_b(v));
