@@ -26,7 +26,7 @@ build_preset() {
 }
 
 step_format() { scripts/format.sh --check && python scripts/check_layers.py; }
-step_build() { make build; }
+step_build() { make build-for-tests; }
 step_cpp() { ctest --preset release -j "$jobs" --output-on-failure --progress; }
 # -rs: what was skipped and why, such as a GPU's result that is of other kernels than these.
 step_python() { python -m pytest -q -rs python/tests; }

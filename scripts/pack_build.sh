@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Packs what was built here for a machine that has a GPU and the same torch, but no compiler: program, operator library,
+# the C++ tests that have something to say on a GPU, and the shared libraries that such a machine may lack.
+#
+#   scripts/pack_build.sh ARCHIVE.tar.xz [TEST..]       TEST: attention/fmm_attention_test, ..; default: all with GPU tests
+#
+# There: mkdir kit && tar -xJf ARCHIVE.tar.xz -C kit && . kit/env.sh, and `fmmformer` runs; in a checkout of the sources
+# so does scripts/gpu_check.sh.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+[ $# -ge 1 ] || { sed -n 's/^# \{0,1\}//p' "$0" | sed -n '3,9p' >&2; exit 2; }
+archive=$(realpath -m "$1")
+shift
+build=$root/build
+[ -x "$build/fmmformer" ] || { echo "pack_build: there is no $build/fmmformer; run \`make build\`" >&2; exit 1; }
+if grep -qs '^FMMFORMER_CUDA_OPTIMIZE:BOOL=OFF' "$build/CMakeCache.txt"; then
+  echo "pack_build: the CUDA kernels in build/ are not optimised; run \`make build\`" >&2
+  exit 1
+fi
+tests=("$@")
+[ $# -gt 0 ] || tests=(attention/fmm_attention_test attention/fast_weight_attention_test nn/nn_test train/train_step_test)
+
+kit=$(mktemp -d)
+trap 'rm -rf "$kit"' EXIT
+mkdir -p "$kit/libs"
+cp "$build/fmmformer" "$build/libfmmformer_ops.so" "$kit/"
+for test in "${tests[@]}"; do
+  install -D "$build/tests/$test" "$kit/tests/$test"
+done
+find "$kit" -type f -exec strip {} +
+# What belongs to the C library, the driver or torch is that machine's own.
+ldd "$build/fmmformer" | awk '/=> \/(usr\/)?lib/ {print $3}' |
+  grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcuda|libnv[^/]*)\.so' |
+  xargs -r cp -t "$kit/libs"
+cat >"$kit/env.sh" <<'ENV'
+# Sourced: the packed program and library beside this machine's torch.
+kit=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+export PYTHON=${PYTHON:-python3}
+torch=$("$PYTHON" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
+export PATH=$kit:$PATH LD_LIBRARY_PATH=$kit:$torch/lib:$kit/libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export FMMFORMER_LIBRARY=$kit/libfmmformer_ops.so FMMFORMER_PROGRAM=$kit/fmmformer FMMFORMER_CPP_TESTS=$kit/tests
+ENV
+tar -C "$kit" -cf - . | xz -T0 -6 >"$archive.part"
+mv "$archive.part" "$archive"
+du -h "$archive"
