@@ -168,7 +168,7 @@ bool fits_strips(const SweepArgs& args, int shared_bytes) {
   if (!args.has_near) return true;
   const int eights = strips::band_eights(args.left, args.right);
   return eights > 2 && eights <= 2 * strips::kMostGroups && args.near_scale > 0 &&
-         args.halo_before + args.halo_after + 32 <= 64;  // tokens of a ring
+         args.halo_before + args.halo_after <= strips::kMostHalo;
 }
 bool fits_chunks(const SweepArgs& args, int shared_bytes) {
   const auto fits = [&](auto shape, auto precise_shape) {

@@ -10,6 +10,8 @@ namespace fmmformer::cuda::strips {
 
 constexpr int kMostStrips = 4;  // of a block
 constexpr int kMostGroups = 3;  // of sixteen columns that a band may touch
+constexpr int kSlots = 4;       // tiles of sixteen tokens in a ring: a band of three, the next one
+constexpr int kMostHalo = (kSlots - 2) * 16;  // tokens beside a tile that its ring has room for
 
 /// The columns that sixteen rows see, in eights.
 constexpr int band_eights(int left, int right) { return (left + 7) / 8 + 2 + (right + 7) / 8; }

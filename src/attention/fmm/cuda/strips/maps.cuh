@@ -16,6 +16,15 @@ __device__ __forceinline__ constexpr int index_of(MapIndex<kMap>) {
 }
 __device__ __forceinline__ constexpr int index_of(int map) { return map; }
 
+/// Parts of both rows' sums, a lane each, become 1 / sum; 0 for a sum of 0.
+__device__ __forceinline__ void invert_sums(float (&sum)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    sum[r] = quad_sum(sum[r]);
+    sum[r] = sum[r] == 0.f ? 0.f : __fdividef(1.f, sum[r]);
+  }
+}
+
 /// Sixteen rows of q or k, and what the maps make of them as operands. Of the rows only e is kept
 /// in registers, which are scarce; x is loaded from its tile whenever it is needed.
 template <typename G, Side kSide = Side::kAny, bool kWide = G::kWide>
@@ -114,14 +123,6 @@ struct Inputs<G, kSide, false> {
     Bf16::unpack(x, at[0], at[1]), Bf16::unpack(decay, e[0], e[1]);
     low = wide_phi<kMap>(at[0], e[0]), high = wide_phi<kMap>(at[1], e[1]);
   }
-  /// Parts of both rows' sums, a lane each, become 1 / sum; 0 for a sum of 0.
-  static __device__ __forceinline__ void invert_sums(float (&sum)[2]) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      sum[r] = quad_sum(sum[r]);
-      sum[r] = sum[r] == 0.f ? 0.f : __fdividef(1.f, sum[r]);
-    }
-  }
 };
 
 /// In fp32, where all is done number by number.
@@ -209,14 +210,6 @@ struct Inputs<G, kSide, true> {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
-  }
-  /// Parts of both rows' sums, a lane each, become 1 / sum; 0 for a sum of 0.
-  static __device__ __forceinline__ void invert_sums(float (&sum)[2]) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      sum[r] = quad_sum(sum[r]);
-      sum[r] = sum[r] == 0.f ? 0.f : __fdividef(1.f, sum[r]);
-    }
   }
 };
 

@@ -168,7 +168,8 @@ template <typename G>
 __device__ void store_uniform_weight_sums(const float (&by_field)[G::kOwnFields],
                                           const Layout& layout, const SweepArgs& args,
                                           const Strip& strip) {
-  float* all = shared_at<float>(layout.exchange);  // [warps][fields of one]
+  // [strips][fields]: a strip has one warp with all fields, or a team with a warp for each.
+  float* all = shared_at<float>(layout.exchange);
   __syncthreads();
 #pragma unroll
   for (int field = 0; field < G::kOwnFields; ++field) {

@@ -17,8 +17,6 @@
 
 namespace fmmformer::cuda::strips {
 
-constexpr int kSlots = 4;  // tiles of a ring: a band of three, and the next one
-
 /// What is known at compile time: Bf16 or Tf32x3, D = Dv = kDim, and the first kMaps of elu,
 /// elu_flip, tanh1. kPlain: without dropout, and blend weights are equal for all channels of a
 /// head. kUnit: feature rows are divided by their sum. kTeam: see teams.cuh.
