@@ -9,6 +9,7 @@
 #include "cli/run_options.h"
 #include "cli/unseen_data.h"
 #include "fmmformer/core/random.h"
+#include "train/run_vocabulary.h"
 #include "train/scoring.h"
 
 namespace fmmformer::cli {
@@ -101,6 +102,7 @@ int run_eval(const CommandLine& line) {
   const c10::Device device = use_device(options.device);
   const train::TrainedModel trained = load_trained(folder, options.run, device);
   const Examples examples = examples_for(options, trained.experiment);
+  train::check_vocabulary(train::RunPaths(folder), trained.experiment);
   const LiveLine live;
   const auto stream = train::make_work_stream(device);
   train::Evaluator evaluator(*trained.model, *examples.task,

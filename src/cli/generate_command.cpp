@@ -159,7 +159,8 @@ int run_generate(const CommandLine& line) {
   const c10::Device device = use_device(options.device);
   const train::TrainedModel trained = in_full_precision(load_trained(folder, options.run, device));
   const auto model = language_model_of(trained, folder);
-  const PromptLanguage language(trained.experiment, options.data);
+  if (options.save) train::check_has_record(folder);
+  const PromptLanguage language(train::RunPaths(folder), trained.experiment, options.data);
   const auto prompt = language.tokens(options.prompt, options.allow_unknown);
   const std::string prompt_text = text_of(prompt, language);
 

@@ -40,6 +40,9 @@ class WikitextTask : public Task {
   /// of another vocabulary, or shorter than a window (and, of the train split, its columns).
   int64_t examples(Split split) const override;
   int64_t sliding_examples(Split split) const override;
+  bool has(Split split) const override {
+    return std::filesystem::exists(token_file_path(config_.data, split));
+  }
   /// As the config says; where it says 0, as the files have it, which must be there then.
   int64_t vocabulary() const override;
   int64_t classes() const override { return 0; }

@@ -55,7 +55,7 @@ NamedTensors in_types_of(NamedTensors tensors, const NamedTensors& like) {
 
 TrainedModel load_kept(const RunPaths& paths, std::optional<int64_t> step,
                        const c10::Device& device) {
-  TrainedModel result{.experiment = load_experiment(paths.config())};
+  TrainedModel result{.experiment = load_run_experiment(paths.config())};
   const auto record = paths.read_record();
   result.step = record.value("/result/best_step"_json_pointer, int64_t{0});
   if (step && *step != result.step) {
@@ -122,7 +122,7 @@ TrainedModel load_run(const fs::path& folder, std::optional<int64_t> step,
                                 "makes one");
   }
   if (fs::exists(paths.kept_model())) return load_kept(paths, step, device);
-  TrainedModel result{.experiment = load_experiment(paths.config())};
+  TrainedModel result{.experiment = load_run_experiment(paths.config())};
   const CheckpointStore store(paths.checkpoints(), StoreAccess::kRead);
   const ChosenStep chosen = step ? ChosenStep{.step = *step} : choose_step(store, folder);
   result.step = chosen.step;
