@@ -52,7 +52,8 @@ void add_options(CLI::App& app, EvalOptions& options) {
   app.add_flag("--json", options.json, "one JSON object instead of text");
   add_device_options(app, options.device);
   app.footer(
-      "RUN may also be a folder of results/, with model.safetensors and config.toml.\n\n"
+      "RUN may also be a folder of results/lra, or another that `reproduce --keep` made, with "
+      "model.safetensors and config.toml.\n\n"
       "Examples:\n"
       "  fmmformer eval runs/copy/softmax_128 --batches 50\n"
       "  fmmformer eval runs/wikitext2/softmax --split test --batches 0 --sliding\n"
