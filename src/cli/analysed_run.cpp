@@ -11,6 +11,7 @@
 #include "fmmformer/core/atomic_file.h"
 #include "fmmformer/core/random.h"
 #include "train/record_edit.h"
+#include "train/run_vocabulary.h"
 
 namespace fmmformer::cli {
 namespace {
@@ -20,13 +21,6 @@ using Json = nlohmann::ordered_json;
 std::unique_ptr<tasks::Task> task_of(const train::ExperimentConfig& experiment) {
   const auto seed = static_cast<uint64_t>(experiment.train.seed);
   return tasks::make_task(experiment.task, derive_seed(seed, "task"));
-}
-
-/// Tokens up to the last real one.
-int64_t real_length(const Batch& example) {
-  if (!example.has_token_mask()) return example.length;
-  const auto last = std::find(example.token_mask.rbegin(), example.token_mask.rend(), uint8_t{1});
-  return std::max<int64_t>(1, example.token_mask.rend() - last);
 }
 
 void write_json(const std::string& path, const Json& content) {
@@ -55,6 +49,8 @@ AnalysedRun::AnalysedRun(const AnalysisOptions& options)
       trained_(in_full_precision(load_trained(folder_, options.run, device_))),
       task_(task_of(trained_.experiment)) {
   check_output_file("--json", options.json);
+  if (!options.leave_record) train::check_has_record(folder_);
+  train::check_vocabulary(train::RunPaths(folder_), trained_.experiment);
 }
 
 std::string AnalysedRun::title() const {
@@ -73,7 +69,7 @@ Batch AnalysedRun::example(int64_t number) const {
 ModelInputs AnalysedRun::inputs(int64_t number) const {
   const Batch batch = example(number);
   return first_tokens(batch_tensors(batch, device_).inputs,
-                      std::min(options_.length, real_length(batch)));
+                      std::min(options_.length, batch.real_length()));
 }
 
 void AnalysedRun::keep(std::string_view what, Json findings) const {

@@ -58,33 +58,50 @@ std::string shown(const Record& record, double value, bool loss) {
   return formatted("%.2f%%", 100 * value);
 }
 
-/// A line a step that any run has, thinned to as many as were asked for.
-void print_table(const std::vector<Record>& records, const CurvesOptions& options) {
+/// A line a step that any of these runs has, thinned to as many as were asked for.
+void print_table(const std::vector<Record>& records, const std::vector<size_t>& runs,
+                 const CurvesOptions& options) {
   const auto value = options.loss ? &CurvePoint::loss : &CurvePoint::metric;
   std::vector<const Curve*> curves;
-  std::printf("%10s", "step");
-  for (size_t run = 0; run < records.size(); ++run) {
+  std::printf("\n%s, %s\n%10s", options.part.c_str(),
+              options.loss ? "loss" : records[runs.front()].metric.name.c_str(), "step");
+  for (const size_t run : runs) {
     curves.push_back(&curve_of(records[run], options));
     std::printf("%12s", formatted("[%zu]", run + 1).c_str());
   }
   std::printf("\n");
   for (const auto& point : report::thinned(report::spread_curve(curves, value), options.points)) {
     std::printf("%10.0f", point.step);
-    for (size_t run = 0; run < records.size(); ++run) {
-      const auto own = report::spread_curve({&curves[run], 1}, value);
+    for (size_t column = 0; column < runs.size(); ++column) {
+      const auto own = report::spread_curve({&curves[column], 1}, value);
       const auto same = std::ranges::find(own, point.step, &report::SpreadPoint::step);
-      std::printf("%12s", same == own.end()
-                              ? "-"
-                              : shown(records[run], same->value.mean, options.loss).c_str());
+      std::printf("%12s",
+                  same == own.end()
+                      ? "-"
+                      : shown(records[runs[column]], same->value.mean, options.loss).c_str());
     }
     std::printf("\n");
   }
 }
 
+/// A table for each metric: an accuracy says nothing beside a perplexity, nor do their losses.
+void print_tables(const std::vector<Record>& records, const CurvesOptions& options) {
+  std::vector<std::pair<std::string, std::vector<size_t>>> tables;
+  for (size_t run = 0; run < records.size(); ++run) {
+    const std::string& metric = records[run].metric.name;
+    auto table = std::ranges::find(tables, metric, &decltype(tables)::value_type::first);
+    if (table == tables.end()) table = tables.insert(tables.end(), {metric, {}});
+    table->second.push_back(run);
+  }
+  for (const auto& [metric, runs] : tables) print_table(records, runs, options);
+}
+
 void print_runs(const std::vector<Record>& records) {
   for (size_t run = 0; run < records.size(); ++run) {
     const Record& record = records[run];
-    std::printf("[%zu] %s%s: ", run + 1, record.name.c_str(),
+    const auto folder = record.source.parent_path();
+    std::printf("[%zu] %s: %s%s: ", run + 1, folder.empty() ? "." : folder.c_str(),
+                record.name.c_str(),
                 record.seed ? (", seed " + std::to_string(*record.seed)).c_str() : "");
     if (std::isfinite(record.result.best_metric)) {
       std::printf("best %s %s at step %.0f", record.metric.name.c_str(),
@@ -125,7 +142,7 @@ int run_analyze_curves(const CommandLine& line) {
   }
   if (records.empty()) throw UsageError("none of these records is of training");
   print_runs(records);
-  print_table(records, options);
+  print_tables(records, options);
   if (!options.json.empty()) {
     Json all = Json::array();
     for (const Record& record : records) all.push_back(json_of(record));

@@ -39,9 +39,9 @@ void add_options(CLI::App& app, RankOptions& options) {
                        ->delimiter(',')
                        ->type_name("K,K"),
                    0);
-  app.add_option("--seed", options.seed, "which matrices are drawn (default: 1)")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+  require_at_least(app.add_option("--seed", options.seed, "which matrices are drawn (default: 1)")
+                       ->type_name("N"),
+                   0);
   app.footer(
       "Singular values are fp64; a rank is how many of them exceed 1e-6 (the paper's figure), and "
       "1e-6 of the\nlargest (its definition). A causal matrix without k diagonals has N - k rows "

@@ -101,7 +101,7 @@ std::vector<AttentionCase> chosen_cases(const AttentionBenchOptions& options) {
         stretched.push_back(base);
         stretched.back().length = length;
         stretched.back().gpu_limit.reset();  // it is for the length that the case has
-        stretched.back().name += "@" + std::to_string(length);
+        stretched.back().name.append("@").append(std::to_string(length));
       }
     }
     return stretched;

@@ -4,9 +4,13 @@
 #include <c10/util/Exception.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cmath>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
+#include <limits>
+#include <sstream>
 
 #include "fmmformer/core/named_enum.h"
 
@@ -68,8 +72,25 @@ std::string CommandLine::text() const {
 void require_at_least(CLI::Option* option, int64_t low) {
   option->check([low](const std::string& given) -> std::string {
     int64_t number = 0;
-    if (CLI::detail::lexical_cast(given, number) && number >= low) return "";
-    return "got '" + given + "', allowed: a whole number of " + std::to_string(low) + " or more";
+    errno = 0;  // CLI11 takes a number with too many digits for the largest there is
+    const bool is_number = CLI::detail::lexical_cast(given, number);
+    const bool too_long = is_number && errno == ERANGE;
+    if (is_number && !too_long && number >= low) return "";
+    const std::string high =
+        too_long ? " and at most " + std::to_string(std::numeric_limits<int64_t>::max()) : "";
+    return "got '" + given + "', allowed: a whole number of " + std::to_string(low) + " or more" +
+           high;
+  });
+}
+
+void require_number_at_least(CLI::Option* option, double low) {
+  option->check([low](const std::string& given) -> std::string {
+    double number = 0;
+    const bool is_number = CLI::detail::lexical_cast(given, number) && std::isfinite(number);
+    if (is_number && number >= low) return "";
+    std::ostringstream text;
+    text << "got '" << given << "', allowed: a number of " << low << " or more";
+    return text.str();
   });
 }
 

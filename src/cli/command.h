@@ -72,8 +72,11 @@ std::string error_text(const std::exception& error);
 /// or a value that does not fit.
 bool read_options(CLI::App& app, const CommandLine& line);
 
-/// Has read_options() refuse a number below `low`.
+/// Has read_options() refuse what is no whole number, below `low` or beyond an int64_t.
 void require_at_least(CLI::Option* option, int64_t low);
+
+/// The same of a number that need not be whole, but finite.
+void require_number_at_least(CLI::Option* option, double low);
 
 /// Throws UsageError when `path`, given by `option` ("--json"), cannot become a file: before the
 /// work, rather than after it. An empty path is no file and no mistake.

@@ -35,7 +35,8 @@ void add_options(CLI::App& app, MakeOptions& options) {
   add_count("--count", options.train, "examples to train on");
   add_count("--valid", options.valid, "examples of the valid split");
   add_count("--test", options.test, "examples of the test split");
-  app.add_option("--seed", options.seed, "names the data set (default: 1)")->type_name("S");
+  require_at_least(
+      app.add_option("--seed", options.seed, "names the data set (default: 1)")->type_name("S"), 0);
   app.add_option("--out", options.out, "where the data files go (default: data/TASK)")
       ->type_name("FOLDER");
   app.add_option("--threads", options.threads, "changes nothing but speed (default: all cores)")

@@ -9,6 +9,7 @@
 #include "cli/run_options.h"
 #include "cli/unseen_data.h"
 #include "fmmformer/core/random.h"
+#include "train/run_vocabulary.h"
 #include "train/scoring.h"
 
 namespace fmmformer::cli {
@@ -51,7 +52,8 @@ void add_options(CLI::App& app, EvalOptions& options) {
   app.add_flag("--json", options.json, "one JSON object instead of text");
   add_device_options(app, options.device);
   app.footer(
-      "RUN may also be a folder of results/, with model.safetensors and config.toml.\n\n"
+      "RUN may also be a folder of results/lra, or another that `reproduce --keep` made, with "
+      "model.safetensors and config.toml.\n\n"
       "Examples:\n"
       "  fmmformer eval runs/copy/softmax_128 --batches 50\n"
       "  fmmformer eval runs/wikitext2/softmax --split test --batches 0 --sliding\n"
@@ -101,6 +103,7 @@ int run_eval(const CommandLine& line) {
   const c10::Device device = use_device(options.device);
   const train::TrainedModel trained = load_trained(folder, options.run, device);
   const Examples examples = examples_for(options, trained.experiment);
+  train::check_vocabulary(train::RunPaths(folder), trained.experiment);
   const LiveLine live;
   const auto stream = train::make_work_stream(device);
   train::Evaluator evaluator(*trained.model, *examples.task,

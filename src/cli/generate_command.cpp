@@ -53,10 +53,11 @@ void add_options(CLI::App& app, GenerateOptions& options) {
   require_at_least(
       app.add_option("--samples", options.samples, "how many texts (default: 1)")->type_name("N"),
       1);
-  app.add_option("--seed", options.generation.seed,
-                 "all draws follow from it: the same seed, the same text (default: 1)")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+  require_at_least(
+      app.add_option("--seed", options.generation.seed,
+                     "all draws follow from it: the same seed, the same text (default: 1)")
+          ->type_name("N"),
+      0);
   add_field_options(app, options.generation.sampling);
   app.add_flag("--allow-unknown", options.allow_unknown,
                "words of the prompt that the vocabulary does not have are read as <unk>");
@@ -69,7 +70,9 @@ void add_options(CLI::App& app, GenerateOptions& options) {
                "shows them");
   add_device_options(app, options.device);
   app.footer(
-      "RUN may also be a folder of results/, with model.safetensors and config.toml.\n\n"
+      "RUN may also be a folder that `reproduce --keep` made, with a language model's "
+      "model.safetensors and config.toml. (Of\nresults/, lra holds classifiers, and wikitext2 "
+      "records without models.)\n\n"
       "Examples:\n"
       "  fmmformer generate runs/wikitext2/fmm2_band20 --prompt 'The game was' --top-k 40\n"
       "  fmmformer generate --run runs/book --tokens 1000 --temperature 0.8 --samples 3 --save");
@@ -128,7 +131,7 @@ Json json_of(const Sample& sample, const GenerateOptions& options, const std::st
                {"text", sample.text},
                {"tokens", sample.tokens.size()},
                {"seed", options.generation.seed},
-               {"sample", sample.number},
+               {"sample", sample.number + 1},  // as the text counts them
                {"step", step}};
   json["sampling"] = Json::parse(to_json(config_value(options.generation.sampling)));
   return json;
@@ -159,7 +162,8 @@ int run_generate(const CommandLine& line) {
   const c10::Device device = use_device(options.device);
   const train::TrainedModel trained = in_full_precision(load_trained(folder, options.run, device));
   const auto model = language_model_of(trained, folder);
-  const PromptLanguage language(trained.experiment, options.data);
+  if (options.save) train::check_has_record(folder);
+  const PromptLanguage language(train::RunPaths(folder), trained.experiment, options.data);
   const auto prompt = language.tokens(options.prompt, options.allow_unknown);
   const std::string prompt_text = text_of(prompt, language);
 

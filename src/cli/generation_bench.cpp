@@ -107,11 +107,12 @@ void add_options(CLI::App& app, GenerationBenchOptions& options) {
                                   "how long the text is, in the model's windows (default: 2)")
                        ->type_name("N"),
                    1);
-  app.add_option("--spread", options.spread,
-                 "standard deviation of the weights (default: 0.1, which makes words about as "
-                 "unlike as a trained model does)")
-      ->type_name("X")
-      ->check(CLI::NonNegativeNumber);
+  require_number_at_least(
+      app.add_option("--spread", options.spread,
+                     "standard deviation of the weights (default: 0.1, which makes words about as "
+                     "unlike as a trained model does)")
+          ->type_name("X"),
+      0);
   app.add_option("--json", options.json, "write the record to this file")->type_name("FILE");
   add_device_options(app, options.device);
   app.footer("Example:\n  fmmformer bench generation wikitext103/softmax --threads 2");

@@ -2,12 +2,14 @@
 #include "cli/prompt.h"
 
 #include <charconv>
+#include <filesystem>
 #include <sstream>
 
 #include "cli/command.h"
 #include "tasks/corpus/text_codec.h"
 #include "tasks/corpus/words.h"
 #include "tasks/wikitext.h"
+#include "train/run_vocabulary.h"
 
 namespace fmmformer::cli {
 namespace {
@@ -52,24 +54,37 @@ std::vector<int64_t> numbers_of(const std::string& prompt, int64_t vocabulary) {
   return tokens;
 }
 
+void check_words(const train::RunPaths& run, const train::ExperimentConfig& experiment,
+                 const std::string& option) {
+  const auto file = tasks::vocabulary_path(experiment.task.wikitext.data);
+  const std::string way_out =
+      "name the folder with the vocabulary that it was trained on (--data FOLDER)";
+  if (!std::filesystem::exists(file)) {
+    throw UsageError(option + "there is no '" + file.string() + "', and the run '" +
+                     run.folder().string() + "' needs its vocabulary; " + way_out +
+                     ", or import the text again (fmmformer data import wikitext)");
+  }
+  try {
+    train::check_vocabulary(run, experiment, way_out);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(option + error.what());
+  }
+}
+
 }  // namespace
 
-PromptLanguage::PromptLanguage(const train::ExperimentConfig& experiment,
-                               const std::string& folder) {
-  tasks::TaskConfig config = experiment.task;
-  if (!folder.empty()) {
-    if (config.name != tasks::TaskName::kWikitext)
-      throw UsageError("--data names the folder of a vocabulary, but this run's task has none");
-    config.wikitext.data = folder;
+PromptLanguage::PromptLanguage(const train::RunPaths& run, train::ExperimentConfig experiment,
+                               const std::string& data) {
+  const bool is_text = experiment.task.name == tasks::TaskName::kWikitext;
+  if (!data.empty() && !is_text)
+    throw UsageError("--data names the folder of a vocabulary, but this run's task has none");
+  if (is_text) {
+    tasks::WikitextConfig& text = experiment.task.wikitext;
+    if (!data.empty()) text.data = data;
+    text.vocabulary = 0;  // compared here, with a way out that this command has
+    check_words(run, experiment, data.empty() ? "" : "--data '" + data + "': ");
   }
-  task_ = tasks::make_task(config, 0);
-  const int64_t has = task_->vocabulary(), wanted = experiment.model.vocabulary;
-  const auto* text = as_text(*task_);
-  if (text == nullptr || text->words().size() == wanted) return;
-  throw std::invalid_argument(
-      "the vocabulary in '" + config.wikitext.data + "' has " + std::to_string(has) +
-      " tokens, the model " + std::to_string(wanted) +
-      "; name the folder with the vocabulary that it was trained on (--data)");
+  task_ = tasks::make_task(experiment.task, 0);
 }
 
 std::vector<int64_t> PromptLanguage::tokens(const std::optional<std::string>& prompt,

@@ -12,15 +12,18 @@
 
 #include "tasks/task.h"
 #include "train/experiment.h"
+#include "train/run_folder.h"
 
 namespace fmmformer::cli {
 
 /// What a task's tokens are to a person: words or bytes of a text, else the numbers of the tokens.
 class PromptLanguage {
  public:
-  /// `folder`: where the vocabulary is; empty: where the run had its data. Throws DataError when it
-  /// is not there, std::invalid_argument when it does not fit the model.
-  PromptLanguage(const train::ExperimentConfig& experiment, const std::string& folder);
+  /// `data`: where the vocabulary is, by --data; empty: where the run had its data. Throws
+  /// UsageError when it is not there, std::invalid_argument when it is not the one the run was
+  /// trained on.
+  PromptLanguage(const train::RunPaths& run, train::ExperimentConfig experiment,
+                 const std::string& data);
 
   /// The tokens of a prompt, at least one; without a prompt the end of a line, after which a text
   /// may begin. Throws UsageError when it is empty, has words that the vocabulary does not (unless

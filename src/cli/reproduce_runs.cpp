@@ -61,15 +61,17 @@ double merit(const ordered_json& record) {
 
 CLI::Option* add_reproduce_options(CLI::App& app, ReproduceOptions& options,
                                    const std::string& runs, const std::string& results) {
-  app.add_option("--seeds", options.seeds, "numbers (default: 1; with --table all there are)")
-      ->type_name("N,..")
-      ->delimiter(',')
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--budget", options.budget,
-                 "minutes: after these the run that is under way is saved, and none begins; the "
-                 "same command goes on")
-      ->type_name("MINUTES")
-      ->check(CLI::NonNegativeNumber);
+  require_at_least(
+      app.add_option("--seeds", options.seeds, "numbers (default: 1; with --table all there are)")
+          ->type_name("N,..")
+          ->delimiter(','),
+      0);
+  require_number_at_least(
+      app.add_option("--budget", options.budget,
+                     "minutes: after these the run that is under way is saved, and none begins; "
+                     "the same command goes on")
+          ->type_name("MINUTES"),
+      0);
   app.add_option("--out", options.out, "folder of the runs (default: " + runs + ")")
       ->type_name("FOLDER");
   CLI::Option* keep =

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "cli/command.h"
+#include "tasks/corpus/token_file.h"
 #include "tasks/data/import.h"
 #include "train/interrupt.h"
 
@@ -71,10 +72,14 @@ void check_files(const UnseenData& data) {
 
 UnseenTask task_over(const UnseenData& data, tasks::TaskConfig config) {
   if (config.name == tasks::TaskName::kWikitext) {
+    const std::string& folder = config.wikitext.data;
+    const bool has_test = fs::exists(tasks::token_file_path(folder, tasks::Split::kTest));
     throw UsageError(
-        "--data scores files of examples; a text to predict has none: it is read with the "
-        "vocabulary "
-        "of its run, whose splits `fmmformer eval --split` scores");
+        "--data scores files of examples, and a text to predict has none; read it with the run's "
+        "vocabulary by `fmmformer data import wikitext --test " +
+        data.files.front() + " --out " + folder + "`" +
+        (has_test ? ", in place of the test split that is there," : "") +
+        " and score it with --split test instead of --data");
   }
   std::string& folder = tasks::data_folder(config);
   check_files(data);

@@ -8,7 +8,7 @@
 //                          "relative": [...], "singular_values": [median of each, falling]}, ...]},
 //      "bands": {"step": 900, "matrices": 64, "widths": [1, 2, ..],
 //                "layers": [{"mass": [share a width], "energy": [..]}, ...], "all": {..}}},
-//    "samples": [{"prompt": "The game", "text": " was ..", "step": 900, "seed": 1, "sample": 0,
+//    "samples": [{"prompt": "The game", "text": " was ..", "step": 900, "seed": 1, "sample": 1,
 //                 "sampling": {"temperature": 0.8, ..}}, ...]
 #pragma once
 

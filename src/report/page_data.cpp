@@ -120,7 +120,7 @@ json results_json(const Group& group) {
 std::string shown_name(const Group& group, const std::vector<Group>& groups) {
   const std::string& name = group.runs.front()->name;
   const auto lra = lra_name(name);
-  if (!lra && !wikitext_name(name)) return group.name;
+  if (!lra && !wikitext_run(*group.runs.front())) return group.name;
   const auto same = std::ranges::count_if(
       groups, [&](const Group& other) { return other.runs.front()->name == name; });
   const bool detailed = same > 1 && group.name.starts_with(name);
@@ -139,7 +139,7 @@ json lra_json(const Record& record) {
 }
 
 json wikitext_json(const Record& record) {
-  const auto name = wikitext_name(record.name);
+  const auto name = wikitext_run(record);
   return name ? json{{"corpus", name->corpus}, {"row", name->row}} : json(nullptr);
 }
 

@@ -17,4 +17,12 @@ std::optional<WikitextName> wikitext_name(std::string_view name) {
   return WikitextName{std::string(corpus), std::string(row)};
 }
 
+std::optional<WikitextName> wikitext_run(const Record& record) {
+  const auto name = wikitext_name(record.name);
+  if (!name) return std::nullopt;
+  const std::string_view tokens = name->corpus == "wikitext103" ? "267735" : "33278";
+  const auto line = std::ranges::find(record.config, "model.vocabulary", &ConfigLine::first);
+  return line != record.config.end() && line->second == tokens ? name : std::nullopt;
+}
+
 }  // namespace fmmformer::report

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "report/record.h"
+
 namespace fmmformer::report {
 
 /// A line of the paper's tables; perplexities of the valid and the test split.
@@ -38,5 +40,9 @@ struct WikitextName {
 
 /// None for the name of anything else.
 std::optional<WikitextName> wikitext_name(std::string_view name);
+
+/// Which line of the tables a run belongs to. A preset that was trained on another text, which
+/// keeps its name, belongs to none: the number of tokens in the vocabulary tells.
+std::optional<WikitextName> wikitext_run(const Record& record);
 
 }  // namespace fmmformer::report

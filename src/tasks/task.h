@@ -45,6 +45,8 @@ class Task {
   virtual int64_t examples(Split split) const = 0;
   /// The same in sliding order; 0: the task has no such order.
   virtual int64_t sliding_examples(Split) const { return 0; }
+  /// Whether there is such a split; a data set looks for its file, and opens none.
+  virtual bool has(Split) const { return true; }
 
   virtual int64_t vocabulary() const = 0;  // tokens are 0 .. vocabulary - 1
   virtual int64_t classes() const = 0;     // 0: the model predicts tokens

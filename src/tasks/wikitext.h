@@ -24,8 +24,8 @@ namespace fmmformer::tasks {
 ///              code. Batches of any other size go through the same examples in the same order.
 ///   kStored    Window w of ceil((T - 1) / N) begins at token w N: no overlap, every target once.
 ///   kSliding   Window w of T - N begins at token w: the first counts whole, of each later one its
-///              last target alone. Every target once, and all but the first with N - 1 tokens
-///              before it. N times the work.
+///              last target alone. Every target once, and from s[N] on each with the N tokens
+///              before it as inputs; s[1] .. s[N - 1] have fewer. N times the work.
 ///
 /// The last window of a column, or of the text, may lack targets. It is filled up with token 0 to
 /// the shape of all others, so that a captured graph serves it too, and what was added does not
@@ -40,6 +40,9 @@ class WikitextTask : public Task {
   /// of another vocabulary, or shorter than a window (and, of the train split, its columns).
   int64_t examples(Split split) const override;
   int64_t sliding_examples(Split split) const override;
+  bool has(Split split) const override {
+    return std::filesystem::exists(token_file_path(config_.data, split));
+  }
   /// As the config says; where it says 0, as the files have it, which must be there then.
   int64_t vocabulary() const override;
   int64_t classes() const override { return 0; }

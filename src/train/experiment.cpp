@@ -53,7 +53,16 @@ void check_format(const ConfigValue& root) {
   }
 }
 
-void fit_model_to_task(const ConfigValue& root, const tasks::Task& task, ModelConfig& model) {
+// Whether a config is about to become a run, or says what a run is already.
+enum class ConfigOf { kNewRun, kRun };
+
+// Whether only the data could say how many tokens there are.
+bool has_open_vocabulary(const tasks::TaskConfig& task) {
+  return task.name == tasks::TaskName::kWikitext && task.wikitext.vocabulary == 0;
+}
+
+void fit_model_to_task(const ConfigValue& root, const tasks::Task& task, bool vocabulary_settled,
+                       ModelConfig& model) {
   const auto at_least = [&](std::string_view key, int64_t& value, int64_t needed) {
     if (!is_given(root, "model", key)) value = needed;
     if (value >= needed) return;
@@ -61,7 +70,7 @@ void fit_model_to_task(const ConfigValue& root, const tasks::Task& task, ModelCo
                       ", the task needs at least " + std::to_string(needed) +
                       "; leave it out to have it follow from the task");
   };
-  at_least("vocabulary", model.vocabulary, task.vocabulary());
+  if (!vocabulary_settled) at_least("vocabulary", model.vocabulary, task.vocabulary());
   at_least("max_length", model.max_length, task.length());
   if (task.classes() > 0) at_least("classes", model.classes, task.classes());
   const ModelKind wanted = task.classes() == 0 ? ModelKind::kLanguageModel
@@ -140,14 +149,24 @@ void add_differences(const Json& first, const Json& second, const std::string& p
   }
 }
 
-ExperimentConfig resolve(ConfigValue root, const std::vector<std::string>& overrides) {
+ExperimentConfig resolve(ConfigValue root, const std::vector<std::string>& overrides,
+                         ConfigOf what) {
   for (const std::string& assignment : overrides) apply_override(root, assignment);
   check_format(root);
   ExperimentConfig experiment;
   read_config(root, experiment);
   const auto task = tasks::make_task(experiment.task, 0);
-  fit_model_to_task(root, *task, experiment.model);
+  const bool settled = what == ConfigOf::kRun && is_given(root, "model", "vocabulary") &&
+                       has_open_vocabulary(experiment.task);
+  fit_model_to_task(root, *task, settled, experiment.model);
   check_experiment(root, experiment);
+  return experiment;
+}
+
+ExperimentConfig load_file(const std::filesystem::path& path,
+                           const std::vector<std::string>& overrides, ConfigOf what) {
+  ExperimentConfig experiment = resolve(read_toml_file(path), overrides, what);
+  if (experiment.name.empty()) experiment.name = path.stem().string();
   return experiment;
 }
 
@@ -155,14 +174,17 @@ ExperimentConfig resolve(ConfigValue root, const std::vector<std::string>& overr
 
 ExperimentConfig load_experiment(const std::filesystem::path& path,
                                  const std::vector<std::string>& overrides) {
-  ExperimentConfig experiment = resolve(read_toml_file(path), overrides);
-  if (experiment.name.empty()) experiment.name = path.stem().string();
-  return experiment;
+  return load_file(path, overrides, ConfigOf::kNewRun);
+}
+
+ExperimentConfig load_run_experiment(const std::filesystem::path& path,
+                                     const std::vector<std::string>& overrides) {
+  return load_file(path, overrides, ConfigOf::kRun);
 }
 
 ExperimentConfig parse_experiment(std::string_view text, std::string_view source,
                                   const std::vector<std::string>& overrides) {
-  return resolve(parse_toml(text, source), overrides);
+  return resolve(parse_toml(text, source), overrides, ConfigOf::kNewRun);
 }
 
 std::string experiment_toml(const ExperimentConfig& experiment) {

@@ -57,7 +57,8 @@ struct TrainConfig {
     visit("evaluate_every", self.evaluate_every, Range{.low = 1}, "steps between evaluations");
     visit("evaluation_batches", self.evaluation_batches, Range{.low = 0},
           "batches of an evaluation; 0: the whole split");
-    visit("test", self.test, "at the end, score the best checkpoint on the test split");
+    visit("test", self.test,
+          "at the end, score the best checkpoint on the test split, where there is one");
     visit("checkpoint_every", self.checkpoint_every, Range{.low = 1}, "steps between checkpoints");
     visit("keep_checkpoints", self.keep_checkpoints, Range{.low = 1},
           "how many of the last ones stay, beside the best");
@@ -98,6 +99,11 @@ struct ExperimentConfig {
 /// anything that is wrong, parts that do not fit each other included.
 ExperimentConfig load_experiment(const std::filesystem::path& path,
                                  const std::vector<std::string>& overrides = {});
+
+/// The same from the config.toml of a run, whose vocabulary is settled: the data of a text is not
+/// opened, so that the model can be had where that has moved (run_vocabulary.h compares them).
+ExperimentConfig load_run_experiment(const std::filesystem::path& path,
+                                     const std::vector<std::string>& overrides = {});
 
 /// The same from text; `source` is what errors call it.
 ExperimentConfig parse_experiment(std::string_view text, std::string_view source,

@@ -8,6 +8,7 @@
 
 #include "fmmformer/core/safetensors.h"
 #include "train/checkpoint_store.h"
+#include "train/progress.h"
 #include "train/run_folder.h"
 #include "train/tensor_file.h"
 
@@ -22,6 +23,19 @@ struct ChosenStep {
   std::string note;  // why it is not the one that was to be expected; else empty
 };
 
+[[noreturn]] void no_checkpoint(const fs::path& folder) {
+  const auto record = RunPaths(folder).read_record();
+  const std::string name = record.value("name", "");
+  const bool finished = record.value("status", "") == enum_name(RunStatus::kFinished);
+  throw std::invalid_argument(
+      "'" + folder.string() +
+      (finished
+           ? "' holds a record without a model: its checkpoints were not kept; name a folder "
+             "that has checkpoints/ or model.safetensors, or train it again (fmmformer train " +
+                 (name.empty() ? "CONFIG" : name) + ")"
+           : "' has no checkpoint yet; train it first (fmmformer train)"));
+}
+
 // The best checkpoint, else the last, of those whose weights are whole.
 ChosenStep choose_step(const CheckpointStore& store, const fs::path& folder) {
   const GoodCheckpoint good = store.best_good();
@@ -30,10 +44,7 @@ ChosenStep choose_step(const CheckpointStore& store, const fs::path& folder) {
     damage += (damage.empty() ? "" : "; ") + std::string("the checkpoint of step ") +
               std::to_string(skipped.step) + " is damaged: " + skipped.reason;
   }
-  if (!good.step && damage.empty()) {
-    throw std::invalid_argument("'" + folder.string() +
-                                "' has no checkpoint yet; train it first (fmmformer train)");
-  }
+  if (!good.step && damage.empty()) no_checkpoint(folder);
   if (!good.step) {
     throw DamagedCheckpoint("no checkpoint of '" + folder.string() + "' is whole: " + damage +
                             "; restore one from a copy, or train it again");
@@ -55,7 +66,7 @@ NamedTensors in_types_of(NamedTensors tensors, const NamedTensors& like) {
 
 TrainedModel load_kept(const RunPaths& paths, std::optional<int64_t> step,
                        const c10::Device& device) {
-  TrainedModel result{.experiment = load_experiment(paths.config())};
+  TrainedModel result{.experiment = load_run_experiment(paths.config())};
   const auto record = paths.read_record();
   result.step = record.value("/result/best_step"_json_pointer, int64_t{0});
   if (step && *step != result.step) {
@@ -122,7 +133,7 @@ TrainedModel load_run(const fs::path& folder, std::optional<int64_t> step,
                                 "makes one");
   }
   if (fs::exists(paths.kept_model())) return load_kept(paths, step, device);
-  TrainedModel result{.experiment = load_experiment(paths.config())};
+  TrainedModel result{.experiment = load_run_experiment(paths.config())};
   const CheckpointStore store(paths.checkpoints(), StoreAccess::kRead);
   const ChosenStep chosen = step ? ChosenStep{.step = *step} : choose_step(store, folder);
   result.step = chosen.step;

@@ -107,7 +107,8 @@ Json cell_texts(const tasks::Task& task, const Batch& example, int64_t length, i
 Json pictures_of(const Model& model, const tasks::Task& task, const Batch& example,
                  const c10::Device& device, const PictureOptions& options) {
   at::NoGradGuard no_gradient;
-  const ModelInputs inputs = first_tokens(batch_tensors(example, device).inputs, options.longest);
+  const ModelInputs inputs = first_tokens(batch_tensors(example, device).inputs,
+                                          std::min(options.longest, example.real_length()));
   Json heads = Json::array(), blend = Json::array();
   for (const AttentionRecord& record : capture_attention(model, inputs)) {
     add_maps_of_layer(record, options.cells, heads);

@@ -14,7 +14,7 @@ inline constexpr int64_t kLongestMap = 256;
 inline constexpr int64_t kMapCells = 64;
 
 struct PictureOptions {
-  int64_t longest = kLongestMap;  // tokens of the example that are looked at
+  int64_t longest = kLongestMap;  // tokens of the example that are looked at, padding not
   int64_t cells = kMapCells;      // a side of a map, at most
 };
 

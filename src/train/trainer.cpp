@@ -54,7 +54,7 @@ RunOutcome start_run(const ExperimentConfig& experiment, const std::filesystem::
 void check_run_is_of(const ExperimentConfig& asked, const std::filesystem::path& folder) {
   const std::filesystem::path config = RunPaths(folder).config();
   if (!std::filesystem::exists(config)) return;  // resuming it says what is missing
-  for (const ConfigDifference& difference : differences(asked, load_experiment(config))) {
+  for (const ConfigDifference& difference : differences(asked, load_run_experiment(config))) {
     if (may_change(difference.key)) continue;
     throw ConfigError("run folder '" + folder.string() +
                       "' holds a run of another config: " + difference.key + " is " +
@@ -71,8 +71,8 @@ RunOutcome resume_run(const std::filesystem::path& folder,
     throw ConfigError("--init-from begins a new run, --resume goes on with one: use one of them");
   }
   RunFolder held = RunFolder::resume(folder);
-  const ExperimentConfig before = load_experiment(held.config());
-  ExperimentConfig experiment = load_experiment(held.config(), overrides);
+  const ExperimentConfig before = load_run_experiment(held.config());
+  ExperimentConfig experiment = load_run_experiment(held.config(), overrides);
   check_unchanged(before, experiment);
   note_stretched_schedule(before, experiment, listener);
   return TrainingSession(

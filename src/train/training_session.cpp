@@ -6,10 +6,12 @@
 #include <cmath>
 
 #include "fmmformer/core/random.h"
+#include "tasks/wikitext.h"
 #include "train/gpu_arithmetic.h"
 #include "train/model_files.h"
 #include "train/model_pictures.h"
 #include "train/process_memory.h"
+#include "train/run_vocabulary.h"
 #include "train/scoring.h"
 #include "train/tensor_file.h"
 
@@ -26,12 +28,8 @@ TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
   stop_at_ = options.stop_at;
   if (device_.is_cuda()) set_gpu_arithmetic(experiment_.train.tf32);
   forget_peak_bytes(device_);
+  open_data(run.resumed);
   const auto seed = static_cast<uint64_t>(experiment_.train.seed);
-  task_ = tasks::make_task(experiment_.task, derive_seed(seed, "task"));
-  // Data that is missing stops a run here rather than at its first evaluation, or at its end.
-  for (const tasks::Split split : tasks::kSplits) {
-    if (split != tasks::Split::kTest || experiment_.train.test) task_->examples(split);
-  }
   model_ = make_model(experiment_.model, derive_seed(seed, "model"));
   if (!options.init_from.empty()) {
     if (const std::string note = load_weights(options.init_from, *model_); !note.empty())
@@ -46,6 +44,8 @@ TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
   recorder_.emplace(folder_, RunDescription{experiment_, metric_, options.identity},
                     run.resumed ? std::optional(state_.step) : std::nullopt);
   recorder_->set("parameters", model_->parameter_count());
+  if (const auto* text = dynamic_cast<const tasks::WikitextTask*>(task_.get()))
+    recorder_->set("vocabulary", vocabulary_record(text->words()));
   if (nothing_left_) return;
   folder_.write_config(experiment_toml(experiment_));
   recorder_->write(RunStatus::kRunning);
@@ -64,6 +64,21 @@ TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
                    PrefetchOptions{.threads = experiment_.train.prefetch_threads,
                                    .first = state_.step,
                                    .end = experiment_.train.steps});
+}
+
+void TrainingSession::open_data(bool resumed) {
+  if (resumed) check_vocabulary(folder_, experiment_);
+  const auto seed = static_cast<uint64_t>(experiment_.train.seed);
+  task_ = tasks::make_task(experiment_.task, derive_seed(seed, "task"));
+  // Data that is missing stops a run here rather than at its first evaluation, or at its end.
+  task_->examples(tasks::Split::kTrain), task_->examples(tasks::Split::kValid);
+  if (!experiment_.train.test) return;
+  scores_test_ = task_->has(tasks::Split::kTest);
+  if (scores_test_) {
+    task_->examples(tasks::Split::kTest);
+  } else {
+    listener_.noticed("the data has no test split: the model is scored on valid alone");
+  }
 }
 
 void TrainingSession::restore() {
@@ -290,7 +305,7 @@ void TrainingSession::finish() {
   save_checkpoint(/*best=*/false);
   const bool best = take_best_weights();
   const int64_t step = best ? state_.best_step : state_.step;
-  if (experiment_.train.test) {
+  if (scores_test_) {
     const EvaluationPlan plan{
         .split = tasks::Split::kTest,
         .batches =

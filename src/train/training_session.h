@@ -44,6 +44,9 @@ class TrainingSession {
     double counted;
   };
 
+  /// Opens the splits that the run needs, and compares the vocabulary of one that goes on. Where
+  /// there is no test split, the listener is told that the model is not scored on it.
+  void open_data(bool resumed);
   void restore();
   StepBatches batches_of(int64_t step) const;
   StepNumbers numbers_of(double counted);
@@ -89,6 +92,7 @@ class TrainingSession {
   std::optional<std::chrono::steady_clock::time_point> stop_at_;
   std::string problem_;                 // why the run failed
   nlohmann::ordered_json result_ = {};  // of the record
+  bool scores_test_ = false;            // at the end
   bool nothing_left_ = false;           // resumed after its end
   double last_loss_ = 0, learning_rate_ = 0;
   int64_t saved_step_ = -1;

@@ -117,6 +117,27 @@ class Options : public testing::Test {
   int64_t step_ = -1;
 };
 
+TEST_F(Options, NumbersThatAreNegativeOrTooLongAreRefusedInWords) {
+  EXPECT_THAT(usage_error([&] {
+                read({"--step", "-1"});
+              }),
+              HasSubstr("got '-1', allowed: a whole number of 0 or more"));
+  EXPECT_THAT(usage_error([&] {
+                read({"--step", "99999999999999999999999"});
+              }),
+              HasSubstr("0 or more and at most 9223372036854775807"));
+  double share = 0;
+  require_number_at_least(app_.add_option("--share", share, "how much"), 0.5);
+  EXPECT_TRUE(read({"--share", "0.75"}));
+  for (const char* wrong : {"-1", "0.25", "nan", "inf", "much"}) {
+    EXPECT_THAT(usage_error([&] {
+                  read({"--share", wrong});
+                }),
+                HasSubstr("allowed: a number of 0.5 or more"))
+        << wrong;
+  }
+}
+
 TEST_F(Options, AreReadInOrder) {
   EXPECT_TRUE(read({"--threads", "3", "--quick"}));
   EXPECT_TRUE(quick_);

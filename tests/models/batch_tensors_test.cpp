@@ -35,6 +35,26 @@ TEST(BatchTensors, ClassesAreOneAnExample) {
   EXPECT_EQ(tensors.inputs.other_tokens[1][1].item<int64_t>(), 8);
 }
 
+TEST(BatchTensors, WhatFillsAnExampleUpIsToldByItsMasks) {
+  const Batch plain{.size = 1, .length = 3, .tokens = {1, 0, 0}, .targets = {0}};
+  EXPECT_EQ(plain.real_length(), 3);  // 0 may be a pixel
+  const Batch masked{
+      .size = 1, .length = 3, .tokens = {1, 2, 0}, .token_mask = {1, 1, 0}, .targets = {0}};
+  EXPECT_EQ(masked.real_length(), 2);
+  // Of a text: the token 0 is a word as well, and the last target that counts has the last input.
+  Batch text{.size = 1,
+             .length = 4,
+             .tokens = {5, 0, 0, 0},
+             .targets = {0, 6, 0, 0},
+             .target_mask = {1, 1, 0, 0}};
+  EXPECT_EQ(text.real_length(), 2);
+  text.tokens[2] = 7;  // read, though nothing that it predicts counts
+  EXPECT_EQ(text.real_length(), 3);
+  EXPECT_EQ(Batch({.size = 1, .length = 2, .tokens = {0, 0}, .token_mask = {0, 0}, .targets = {0}})
+                .real_length(),
+            1);
+}
+
 TEST(BatchTensors, AnArrayOfTheWrongSizeIsAnError) {
   EXPECT_THROW(
       batch_tensors({.size = 2, .length = 3, .tokens = {1, 2}, .targets = {0, 0}}, at::kCPU),

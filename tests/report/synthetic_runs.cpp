@@ -172,6 +172,7 @@ json synthetic_language_model() {
   record["name"] = "wikitext2/softmax";
   record["group"] = "wikitext2/softmax #12";
   record["task"] = "wikitext 256";
+  record["config"]["model"]["vocabulary"] = 33278;
   record["metric"] = {{"name", "perplexity"}, {"higher_is_better", false}, {"is_share", false}};
   for (auto& [split, curve] : record["curves"].items()) {
     for (json& point : curve) {

@@ -15,6 +15,21 @@ TEST(Wikitext, ExperimentsOfThePapersTablesAreKnownByTheirNames) {
   }
 }
 
+TEST(Wikitext, APresetThatWasTrainedOnAnotherTextIsNoLineOfTheTables) {
+  Record run;
+  run.name = "wikitext2/softmax";
+  EXPECT_FALSE(wikitext_run(run));
+  run.config = {{"model.dim", "128"}, {"model.vocabulary", "1368"}};
+  EXPECT_FALSE(wikitext_run(run));
+  run.config.back().second = "33278";
+  ASSERT_TRUE(wikitext_run(run));
+  EXPECT_EQ(wikitext_run(run)->row, "softmax");
+  run.name = "wikitext103/softmax";
+  EXPECT_FALSE(wikitext_run(run));
+  run.config.back().second = "267735";
+  EXPECT_TRUE(wikitext_run(run));
+}
+
 TEST(Wikitext, ThePapersOrderFromWorstToBestIsInItsNumbers) {
   const auto of = [](std::string_view row) {
     return *std::ranges::find(kPaperPerplexities, row, &PaperPerplexity::row);

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "core/temporary_folder.h"
 #include "fmmformer/models/model.h"
 #include "train/small_experiment.h"
 
@@ -27,6 +30,15 @@ TEST(Experiment, TheTaskFixesVocabularyLengthAndKindOfTheModel) {
   EXPECT_EQ(experiment.model.vocabulary, 5);
   EXPECT_EQ(experiment.model.max_length, 16);
   EXPECT_EQ(experiment.model.kind, ModelKind::kLanguageModel);
+}
+
+TEST(Experiment, OfARunOpensNoDataToKnowItsVocabulary) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "config.toml";
+  std::ofstream(file) << "[task]\nname = \"wikitext\"\n[task.wikitext]\ndata = \"nowhere\"\n"
+                         "[model]\nvocabulary = 9\n[model.attention]\ncausal = true\n";
+  EXPECT_EQ(load_run_experiment(file).model.vocabulary, 9);
+  EXPECT_THROW(load_experiment(file), std::invalid_argument);
 }
 
 TEST(Experiment, WrittenAndReadAgainItIsTheSame) {

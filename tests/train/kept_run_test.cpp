@@ -19,6 +19,7 @@ using testing::HasSubstr;
 
 Json sample_record() {
   return Json::parse(R"({"format": "fmmformer-record", "version": 1, "seed": 3,
+    "vocabulary": {"level": "word", "size": 9, "fingerprint": "1a2b3c4d"},
     "curves": {"train": [{"step": 1, "loss": 1}],
                "valid": [{"step": 10, "loss": 0.123456789, "metric": null}]},
     "maps": {"heads": []}, "blend": [], "pictures": {}, "result": {"best_step": 10}})");
@@ -47,6 +48,7 @@ TEST_F(KeptRun, IsTheBestModelTheConfigAndACompactRecord) {
   EXPECT_EQ(record, compact_record(sample_record()));
   EXPECT_EQ(record.at("curves").dump(), R"({"valid":[{"step":10,"loss":0.12346,"metric":null}]})");
   for (const char* large : {"maps", "blend", "pictures"}) EXPECT_FALSE(record.contains(large));
+  EXPECT_EQ(record.at("vocabulary"), sample_record().at("vocabulary"));
 }
 
 TEST_F(KeptRun, IsReplacedByALaterOne) {

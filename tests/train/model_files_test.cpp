@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "core/temporary_folder.h"
 #include "train/checkpoint_store.h"
@@ -92,6 +93,9 @@ TEST_F(ModelFiles, WhatIsNoRunOrHasNoCheckpointYetIsToldApart) {
   EXPECT_THROW(load_run(folder_ / "nothing", std::nullopt, kCpu), std::invalid_argument);
   fs::remove_all(run_ / "checkpoints");
   EXPECT_THAT(error_of(std::nullopt), HasSubstr("no checkpoint yet"));
+  std::ofstream(run_ / "record.json") << R"({"name": "copy/x", "status": "finished"})";
+  EXPECT_THAT(error_of(std::nullopt),
+              AllOf(HasSubstr("a record without a model"), HasSubstr("fmmformer train copy/x")));
 }
 
 TEST_F(ModelFiles, WeightsComeFromARunOrFromAFile) {

@@ -32,17 +32,24 @@ TEST(ModelPictures, EveryHeadHasItsFieldsAndTheirBlend) {
   const Json record = pictures_of({});
   const Json& heads = record.at("maps").at("heads");
   ASSERT_EQ(heads.size(), 4U);  // 2 layers x 2 heads
+  const size_t length = record.at("maps").at("tokens").size();
   for (const Json& head : heads) {
     for (const auto* field : {"near", "far", "blend"}) {
-      EXPECT_EQ(head.at(field).at("rows"), 16) << field;
-      EXPECT_EQ(levels_of(head.at(field)).size(), 256U) << field;
+      EXPECT_EQ(head.at(field).at("rows"), length) << field;
+      EXPECT_EQ(levels_of(head.at(field)).size(), length * length) << field;
     }
   }
-  EXPECT_EQ(record.at("maps").at("tokens").size(), 16U);
   ASSERT_EQ(record.at("blend").size(), 2U);
   EXPECT_EQ(record.at("blend").at(0).at("near").size(), 2U);  // heads
   EXPECT_EQ(record.at("blend").at(0).at("far").size(), 2U);   // kernels
   EXPECT_EQ(record.at("blend").at(1).at("feature_maps").at(1), "elu_flip");
+}
+
+TEST(ModelPictures, WhatFillsAnExampleUpIsNotDrawn) {
+  const Json tokens = pictures_of({}).at("maps").at("tokens");
+  EXPECT_LT(tokens.size(), 16U);
+  EXPECT_EQ(tokens.size() % 2, 1U);  // symbols, a separator and the symbols again
+  EXPECT_EQ(tokens.back(), tokens.at(tokens.size() / 2 - 1));
 }
 
 TEST(ModelPictures, AFieldThatTheModelLacksHasNoPicture) {
@@ -58,10 +65,11 @@ TEST(ModelPictures, NothingOutsideTheBandIsNear) {
   const Json near = pictures_of({}).at("maps").at("heads").at(0).at("near");
   EXPECT_EQ(near.at("low"), 0);
   const std::vector<uint8_t> levels = levels_of(near);
-  for (size_t query = 0; query < 16; ++query) {
-    for (size_t key = 0; key < 16; ++key) {
+  const auto length = near.at("rows").get<size_t>();
+  for (size_t query = 0; query < length; ++query) {
+    for (size_t key = 0; key < length; ++key) {
       const bool in_band = key <= query && query - key < 3;
-      EXPECT_TRUE(in_band || levels[query * 16 + key] == 0) << query << ", " << key;
+      EXPECT_TRUE(in_band || levels[query * length + key] == 0) << query << ", " << key;
     }
   }
 }

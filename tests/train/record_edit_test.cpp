@@ -32,9 +32,13 @@ TEST(RecordEdit, RefusesARunThatIsInUseOrHasNoRecord) {
   {
     const RunFolder run = RunFolder::create(folder.path());
     run.write_config("name = \"x\"\n");
+    run.write_record({{"name", "x"}});
     EXPECT_THROW(edit_record(folder.path(), nothing), std::runtime_error);  // in use
   }
+  std::filesystem::remove(folder / "record.json");
+  std::filesystem::remove(folder / "lock");
   EXPECT_THROW(edit_record(folder.path(), nothing), std::invalid_argument);  // no record
+  EXPECT_FALSE(std::filesystem::exists(folder / "lock"));
 }
 
 }  // namespace

@@ -33,6 +33,20 @@ struct Batch {
     return target_mask.empty() ? static_cast<int64_t>(targets.size())
                                : std::count(target_mask.begin(), target_mask.end(), uint8_t{1});
   }
+  /// How far the longest example reaches without the padding at its end, at least 1; of a pair its
+  /// first document. Where no mask says what is padding and tokens are predicted, it is token 0,
+  /// and nothing is predicted from it that counts.
+  int64_t real_length() const {
+    const bool told_by_targets = !has_token_mask() && predicts_tokens() && !target_mask.empty();
+    if (!has_token_mask() && !told_by_targets) return length;
+    int64_t longest = 1;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const bool real =
+          told_by_targets ? target_mask[i] != 0 || tokens[i] != 0 : token_mask[i] != 0;
+      if (real) longest = std::max(longest, static_cast<int64_t>(i) % length + 1);
+    }
+    return longest;
+  }
   /// Tokens that a model reads, padding included.
   int64_t tokens_read() const { return size * length * (is_pair() ? 2 : 1); }
 };

@@ -38,6 +38,9 @@ class DataTask : public Task {
 
   Batch batch(const BatchRequest& request) const override;
   int64_t examples(Split split) const override { return cache(split).examples(); }
+  bool has(Split split) const override {
+    return std::filesystem::exists(cache_path(folder_, split));
+  }
   int64_t vocabulary() const override { return shape_.vocabulary; }
   int64_t classes() const override { return std::ssize(data_.labels); }
   int64_t length() const override { return shape_.length; }
