@@ -71,13 +71,17 @@ TokenScores LanguageModel::next_token(const Tensor& tokens, DecodingMemory& memo
            head.clusters[0][cluster];
   };
   if (!bounds) return {std::move(parts), compute};
-  return {std::move(parts), compute, [bounds, hidden, log_mass](size_t part) {
-            if (part == 0) return TokenScores::Bounds{};
-            const auto cluster = static_cast<int64_t>(part) - 1;
-            auto found = bounds->log_probabilities(cluster, hidden,
-                                                   log_mass[cluster].item<double>());
-            return TokenScores::Bounds{std::move(found.low), std::move(found.high)};
-          }};
+  std::vector<double> masses;
+  for (size_t part = 1; part < parts.size(); ++part) masses.push_back(parts[part].log_mass);
+  const auto bound = [token = std::make_shared<ClusterBounds::Token>(*bounds, hidden),
+                      masses](size_t part, TokenScores::Sharpness sharpness) {
+    if (part == 0) return TokenScores::Bounds{};
+    const auto cluster = static_cast<int64_t>(part) - 1;
+    if (sharpness == TokenScores::Sharpness::kSharp) token->sharpen(cluster);
+    auto found = token->log_probabilities(cluster, masses[part - 1]);
+    return TokenScores::Bounds{std::move(found.low), std::move(found.high)};
+  };
+  return {std::move(parts), compute, bound};
 }
 
 }  // namespace fmmformer

@@ -34,8 +34,14 @@ bool are_likeliest(std::span<const Candidate> sorted, size_t k, Weighing& weighi
     weighing.refine(candidate.part);
     return false;
   };
-  for (const Candidate& other : sorted.subspan(k)) {
-    if (!other.score.is_exact()) return refine(other);
+  const auto is_open = [](const Candidate& candidate) { return !candidate.score.is_exact(); };
+  const auto others = sorted.subspan(k);
+  if (std::ranges::any_of(others, is_open)) {
+    // Rough bounds first, inside or outside: they are the cheapest to better, and often it does.
+    for (const Candidate& candidate : sorted) {
+      if (weighing.is_rough(candidate.part)) return refine(candidate);
+    }
+    return refine(*std::ranges::find_if(others, is_open));
   }
   const double least = sorted[k - 1].score.low;  // the others have just this: ties
   for (const Candidate& one : sorted.first(k)) {

@@ -12,7 +12,8 @@ TokenScores::TokenScores(std::vector<Part> parts, Compute compute, Bound bound)
       compute_(std::move(compute)),
       bound_(std::move(bound)),
       computed_(parts_.size()),
-      bounded_(parts_.size()) {
+      rough_(parts_.size()),
+      sharp_(parts_.size()) {
   TORCH_CHECK_VALUE(!parts_.empty(), "token scores: there are no tokens");
 }
 
@@ -22,9 +23,10 @@ std::span<const float> TokenScores::log_p(size_t part) const {
   return {values->const_data_ptr<float>(), static_cast<size_t>(values->numel())};
 }
 
-const TokenScores::Bounds& TokenScores::bounds(size_t part) const {
-  std::optional<Bounds>& bounds = bounded_[part];
-  if (!bounds) bounds = bound_ ? bound_(part) : Bounds{};
+const TokenScores::Bounds& TokenScores::bounds(size_t part, Sharpness sharpness) const {
+  if (sharpness == Sharpness::kSharp) bounds(part, Sharpness::kRough);
+  std::optional<Bounds>& bounds = sharpness == Sharpness::kSharp ? sharp_[part] : rough_[part];
+  if (!bounds) bounds = bound_ ? bound_(part, sharpness) : Bounds{};
   return *bounds;
 }
 

@@ -23,7 +23,7 @@ void check(bool is_number) {
 }
 
 double log_sum(const std::vector<float>& values) {
-  const float highest = *std::ranges::max_element(values);
+  const float highest = cpu::highest(values);
   return static_cast<double>(highest) + std::log(cpu::exp_sum(values, highest));
 }
 
@@ -56,15 +56,19 @@ Weighing::Weighing(const TokenScores& scores, const SamplingOptions& options,
 }
 
 void Weighing::refine(size_t part) {
-  if (parts_[part].state == State::kWhole && bound(part)) return;
-  if (!is_computed(part)) compute(part);
+  const State state = parts_[part].state;
+  if (state == State::kWhole && bound(part, TokenScores::Sharpness::kRough)) return;
+  if (state == State::kRough && bound(part, TokenScores::Sharpness::kSharp)) return;
+  if (state != State::kComputed) compute(part);
 }
 
 /// log p to scores.
 template <typename T>
 void Weighing::weigh(size_t part, std::vector<T>& scores) const {
   const auto exponent = static_cast<T>(exponent_), penalty = static_cast<T>(penalty_);
-  for (T& score : scores) score *= exponent;
+  if (exponent != 1) {
+    for (T& score : scores) score *= exponent;
+  }
   const int64_t begin = first_token(part);
   const auto first = std::ranges::lower_bound(recent_, begin),
              last = std::ranges::lower_bound(recent_, begin + std::ssize(scores));
@@ -73,15 +77,15 @@ void Weighing::weigh(size_t part, std::vector<T>& scores) const {
   }
 }
 
-bool Weighing::bound(size_t part) {
-  const TokenScores::Bounds& bounds = scores_.bounds(part);
+bool Weighing::bound(size_t part, TokenScores::Sharpness sharpness) {
+  const TokenScores::Bounds& bounds = scores_.bounds(part, sharpness);
   if (bounds.high.empty()) return false;
-  Part& known = parts_[part];
-  known.low = bounds.low, known.high = bounds.high;
-  weigh(part, known.low), weigh(part, known.high);
-  known.highest = *std::ranges::max_element(known.high);
-  known.state = State::kBounded;
-  known.log_mass.reset();
+  const bool is_sharp = sharpness == TokenScores::Sharpness::kSharp;
+  Part bounded{.state = is_sharp ? State::kSharp : State::kRough};
+  bounded.low = bounds.low, bounded.high = bounds.high;
+  weigh(part, bounded.low), weigh(part, bounded.high);
+  bounded.highest = cpu::highest(bounded.high);
+  parts_[part] = std::move(bounded);
   return true;
 }
 
@@ -166,7 +170,7 @@ Interval Weighing::log_mass(size_t part) {
     weights(part);
   } else {
     Interval mass = mass_of_whole(part);
-    if (known.state == State::kBounded) {
+    if (knows_tokens(part)) {
       mass.low = std::max(mass.low, log_sum(known.low));
       mass.high = std::max(mass.low, std::min(mass.high, log_sum(known.high)));
     }
@@ -222,7 +226,8 @@ std::optional<Candidate> Weighing::drawn_by_bounds(size_t part, Random& random) 
 }
 
 Candidate Weighing::drawn_from(size_t part, Random& random) {
-  if (!knows_tokens(part)) refine(part);
+  // Rough bounds would mostly leave it open whether a token that was drawn by them is kept.
+  while (parts_[part].state < State::kSharp) refine(part);
   while (!is_computed(part)) {
     if (const auto drawn = drawn_by_bounds(part, random)) return *drawn;
   }

@@ -26,8 +26,8 @@ struct Candidate {
 };
 
 /// Scores after penalty and temperature. Of a part the mass is known at first, then perhaps bounds
-/// of its tokens, and in the end its tokens' own scores; refine() goes one step on. Part 0, which
-/// has the likeliest words, is computed from the begin.
+/// of its tokens, rough and sharp, and in the end its tokens' own scores; refine() goes one step on.
+/// Part 0, which has the likeliest words, is computed from the begin.
 class Weighing {
  public:
   Weighing(const TokenScores& scores, const SamplingOptions& options,
@@ -36,6 +36,7 @@ class Weighing {
   size_t parts() const { return parts_.size(); }
   size_t size(size_t part) const { return static_cast<size_t>(scores_.parts()[part].size); }
   bool knows_tokens(size_t part) const { return parts_[part].state != State::kWhole; }
+  bool is_rough(size_t part) const { return parts_[part].state == State::kRough; }
   bool is_computed(size_t part) const { return parts_[part].state == State::kComputed; }
   void refine(size_t part);
 
@@ -63,18 +64,18 @@ class Weighing {
   Candidate drawn_from(size_t part, Random& random);
 
  private:
-  enum class State { kWhole, kBounded, kComputed };
+  enum class State { kWhole, kRough, kSharp, kComputed };
   struct Part {
     State state = State::kWhole;
-    std::vector<float> low, high;    // kBounded
-    std::vector<double> scores;      // kComputed
-    std::vector<double> weights;     // exp(score - highest), once somebody asked for them
+    std::vector<float> low, high;  // kRough, kSharp
+    std::vector<double> scores;    // kComputed
+    std::vector<double> weights;   // exp(score - highest), once somebody asked for them
     std::vector<Candidate> likeliest;
     double highest = 0;
     std::optional<Interval> log_mass;
   };
 
-  bool bound(size_t part);
+  bool bound(size_t part, TokenScores::Sharpness sharpness);  // false: there are no bounds
   void compute(size_t part);
   template <typename T>
   void weigh(size_t part, std::vector<T>& scores) const;

@@ -18,15 +18,14 @@ using at::Tensor;
 
 namespace {
 
-constexpr int64_t kRowsATask = 256;
+constexpr int64_t kRowsATask = 32 * cpu::kShortBlock;
 
 /// More than torch's log softmax of a few hundred thousand words in fp32 is off.
 constexpr double kRounding = 1e-3;
 
-/// A row is read in full if its word has more than so many times the mean probability. Those are
-/// half of the rows at most; of a cluster as uneven as a trained model's a few in a hundred, and
-/// nine tenths of its mass.
-constexpr double kLikely = 2;
+/// A row is read in full if its word has more than so many times the mean probability. Of a
+/// cluster as uneven as a trained model's, that is a row in fifteen and 97 % of the mass.
+constexpr double kLikely = 0.5;
 
 template <typename Work>
 void for_rows(int64_t rows, int64_t columns, const Work& work) {
@@ -39,16 +38,22 @@ void for_rows(int64_t rows, int64_t columns, const Work& work) {
 
 /// log of the sum of exp(values).
 double log_sum(const std::vector<float>& values) {
-  const float reference = *std::ranges::max_element(values);
+  const float reference = cpu::highest(values);
   return static_cast<double>(reference) + std::log(cpu::exp_sum(values, reference));
 }
 
-void add(std::vector<float>& values, double summand) {
+std::vector<float> plus(const std::vector<float>& values, double summand) {
   const auto rounded = static_cast<float>(summand);
-  for (float& value : values) value += rounded;
+  std::vector<float> sums(values.size());
+  std::ranges::transform(values, sums.begin(), [&](float value) { return value + rounded; });
+  return sums;
 }
 
 }  // namespace
+
+struct ClusterBounds::Rows {
+  cpu::ShortRows rows;
+};
 
 std::shared_ptr<ClusterBounds> ClusterBounds::of(std::shared_ptr<const AdaptiveSoftmax> softmax,
                                                  const Tensor& table) {
@@ -64,69 +69,76 @@ ClusterBounds::ClusterBounds(std::shared_ptr<const AdaptiveSoftmax> softmax, con
       table_(table.detach()),
       bias_(softmax_->bias.detach()),
       rows_(static_cast<size_t>(softmax_->clusters())) {}
+ClusterBounds::~ClusterBounds() = default;
+
+const float* ClusterBounds::table_of(int64_t i) const {
+  return table_.const_data_ptr<float>() + softmax_->cluster_begin(i) * table_.size(1);
+}
+const float* ClusterBounds::bias_of(int64_t i) const {
+  return bias_.const_data_ptr<float>() + softmax_->cluster_begin(i);
+}
 
 int64_t ClusterBounds::memory_bytes() const {
   size_t bytes = 0;
-  for (const Rows& rows : rows_) {
+  for (const auto& made : rows_) {
+    if (!made) continue;
+    const cpu::ShortRows& rows = made->rows;
     bytes += rows.values.size() + sizeof(float) * (rows.scales.size() + rows.errors.size());
   }
   return static_cast<int64_t>(bytes);
 }
 
-ClusterBounds::Rows& ClusterBounds::rows_of(int64_t i) {
-  Rows& rows = rows_[static_cast<size_t>(i)];
-  if (!rows.values.empty()) return rows;
+const ClusterBounds::Rows& ClusterBounds::rows_of(int64_t i) {
+  std::unique_ptr<Rows>& made = rows_[static_cast<size_t>(i)];
+  if (made) return *made;
   const int64_t size = softmax_->cluster_size(i), columns = table_.size(1);
-  rows.values.resize(static_cast<size_t>(size * columns));
-  rows.scales.resize(static_cast<size_t>(size));
-  rows.errors.resize(static_cast<size_t>(size));
-  const cpu::RowMatrix matrix{
-      table_.const_data_ptr<float>() + softmax_->cluster_begin(i) * columns, columns};
-  const cpu::ShortRows to{rows.values.data(), rows.scales.data(), rows.errors.data(), columns};
+  made = std::make_unique<Rows>(cpu::ShortRows(size, columns));
   for_rows(size, columns, [&](int64_t begin, int64_t end) {
-    cpu::shorten_rows(matrix, begin, end, to);
+    cpu::shorten_rows({table_of(i), columns}, begin, end, made->rows);
   });
-  return rows;
+  return *made;
 }
 
-void ClusterBounds::read_likely_rows(int64_t i, const float* hidden, Bounds& logits) const {
-  const int64_t size = softmax_->cluster_size(i), columns = table_.size(1);
-  const int64_t first = softmax_->cluster_begin(i);
-  const cpu::RowMatrix matrix{table_.const_data_ptr<float>() + first * columns, columns};
-  const float* bias = bias_.const_data_ptr<float>() + first;
-  const double likely = log_sum(logits.high) + std::log(kLikely / static_cast<double>(size));
+ClusterBounds::Token::Token(ClusterBounds& bounds, Tensor hidden)
+    : bounds_(bounds), hidden_(hidden.contiguous()), logits_(bounds.rows_.size()) {}
+
+ClusterBounds::Bounds& ClusterBounds::Token::logits(int64_t i) {
+  Bounds& logits = logits_[static_cast<size_t>(i)];
+  if (!logits.low.empty()) return logits;
+  const cpu::ShortRows& rows = bounds_.rows_of(i).rows;
+  const auto x = cpu::shorten(hidden_.const_data_ptr<float>(), rows.columns);
+  logits.low.resize(static_cast<size_t>(rows.rows));
+  logits.high.resize(static_cast<size_t>(rows.rows));
+  for_rows(rows.rows, rows.columns, [&](int64_t begin, int64_t end) {
+    cpu::bound_row_product(rows, x, bounds_.bias_of(i), begin, end,
+                           {logits.low.data(), logits.high.data()});
+  });
+  return logits;
+}
+
+void ClusterBounds::Token::sharpen(int64_t i) {
+  Bounds& known = logits(i);
+  const int64_t size = std::ssize(known.high), columns = hidden_.size(-1);
+  const cpu::RowMatrix matrix{bounds_.table_of(i), columns};
+  const float* x = hidden_.const_data_ptr<float>();
+  const double likely = log_sum(known.high) + std::log(kLikely / static_cast<double>(size));
   for_rows(size, columns, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      float& high = logits.high[static_cast<size_t>(row)];
+      float& high = known.high[static_cast<size_t>(row)];
       if (!(high > likely)) continue;
       // The very sum that the whole product makes of this row.
-      cpu::row_product(matrix, hidden, bias, row, row + 1, logits.high.data());
-      logits.low[static_cast<size_t>(row)] = high;
+      cpu::row_product(matrix, x, bounds_.bias_of(i), row, row + 1, known.high.data());
+      known.low[static_cast<size_t>(row)] = high;
     }
   });
 }
 
-ClusterBounds::Bounds ClusterBounds::log_probabilities(int64_t i, const Tensor& hidden,
-                                                       double log_mass) {
-  Rows& rows = rows_of(i);
-  const int64_t size = softmax_->cluster_size(i), columns = table_.size(1);
-  const Tensor x = hidden.contiguous();
-  const float* bias = bias_.const_data_ptr<float>() + softmax_->cluster_begin(i);
-  const cpu::ShortRows from{rows.values.data(), rows.scales.data(), rows.errors.data(), columns};
-  // A little more: the norm itself is rounded.
-  const auto x_norm = static_cast<float>(x.norm().item<double>() * (1 + 1e-5));
-  Bounds bounds{std::vector<float>(static_cast<size_t>(size)),
-                std::vector<float>(static_cast<size_t>(size))};
-  for_rows(size, columns, [&](int64_t begin, int64_t end) {
-    cpu::bound_row_product(from, x.const_data_ptr<float>(), x_norm, bias, begin, end,
-                           {bounds.low.data(), bounds.high.data()});
-  });
-  read_likely_rows(i, x.const_data_ptr<float>(), bounds);
-  const double least = log_sum(bounds.low), most = log_sum(bounds.high);
+ClusterBounds::Bounds ClusterBounds::Token::log_probabilities(int64_t i, double log_mass) {
+  const Bounds& known = logits(i);
+  const double least = log_sum(known.low), most = log_sum(known.high);
   if (!std::isfinite(least) || !std::isfinite(most) || !std::isfinite(log_mass)) return {};
-  add(bounds.low, log_mass - most - kRounding);
-  add(bounds.high, log_mass - least + kRounding);
-  return bounds;
+  return {plus(known.low, log_mass - most - kRounding),
+          plus(known.high, log_mass - least + kRounding)};
 }
 
 }  // namespace fmmformer

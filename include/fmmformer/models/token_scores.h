@@ -29,19 +29,21 @@ class TokenScores {
   struct Bounds {
     std::vector<float> low, high;
   };
-  using Bound = std::function<Bounds(size_t part)>;  // both empty: none are known
+  enum class Sharpness { kRough, kSharp };  // kSharp: narrower, for some more time
+  using Bound = std::function<Bounds(size_t part, Sharpness)>;  // both empty: none are known
 
-  /// `compute` and `bound` are called at most once a part, while this object lives.
+  /// `compute` and `bound` are called at most once a part (and sharpness, the rough one first),
+  /// while this object lives.
   TokenScores(std::vector<Part> parts, Compute compute, Bound bound = {});
 
   std::span<const Part> parts() const { return parts_; }
   int64_t tokens() const { return parts_.back().begin + parts_.back().size; }
   bool is_computed(size_t part) const { return computed_[part].has_value(); }
-  bool is_bounded(size_t part) const { return bounded_[part].has_value(); }
+  bool is_bounded(size_t part) const { return rough_[part] && !rough_[part]->high.empty(); }
   /// log p of a part's tokens.
   std::span<const float> log_p(size_t part) const;
   /// Bounds of a part's tokens; empty where all that can be done is to compute it.
-  const Bounds& bounds(size_t part) const;
+  const Bounds& bounds(size_t part, Sharpness sharpness) const;
   /// log p of all: [tokens] in fp32, on the CPU.
   at::Tensor all() const;
 
@@ -50,7 +52,7 @@ class TokenScores {
   Compute compute_;
   Bound bound_;
   mutable std::vector<std::optional<at::Tensor>> computed_;
-  mutable std::vector<std::optional<Bounds>> bounded_;
+  mutable std::vector<std::optional<Bounds>> rough_, sharp_;
 };
 
 }  // namespace fmmformer

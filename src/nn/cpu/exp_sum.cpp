@@ -49,6 +49,20 @@ double ExpSum(std::span<const float> values, float reference, float least) {
   });
 }
 
+float Highest(std::span<const float> values) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  float highest = values[0];
+  size_t i = 0;
+  if (values.size() >= lanes) {
+    auto most = hn::LoadU(d, values.data());
+    for (; i + lanes <= values.size(); i += lanes) most = hn::Max(most, hn::LoadU(d, &values[i]));
+    highest = hn::GetLane(hn::MaxOfLanes(d, most));
+  }
+  for (; i < values.size(); ++i) highest = std::max(highest, values[i]);
+  return highest;
+}
+
 template <typename T>
 double exp_all_of(std::span<const T> values, T reference, T* out) {
   const hn::ScalableTag<T> d;
@@ -71,10 +85,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fmmformer::cpu {
 
+HWY_EXPORT(Highest);
 HWY_EXPORT(ExpSum);
 HWY_EXPORT(ExpAllFloat);
 HWY_EXPORT(ExpAllDouble);
 
+float highest(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(Highest)(values); }
 double exp_sum(std::span<const float> values, float reference, float least) {
   return HWY_DYNAMIC_DISPATCH(ExpSum)(values, reference, least);
 }

@@ -8,6 +8,9 @@
 
 namespace fmmformer::cpu {
 
+/// The largest of them; values that are no numbers may or may not show.
+float highest(std::span<const float> values);
+
 /// sum of exp(values[i] - reference) over all values >= `least`. reference: not less than any.
 double exp_sum(std::span<const float> values, float reference,
                float least = -std::numeric_limits<float>::infinity());
