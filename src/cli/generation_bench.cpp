@@ -173,8 +173,8 @@ std::vector<double> biases_for(const Predictions& predictions, double wanted) {
       double all = 1;
       for (size_t c = 0; c < odds.size(); ++c) all += std::exp(odds[c] + biases[c]);
       for (size_t c = 0; c < odds.size(); ++c) {
-        means[c] += std::exp(odds[c] + biases[c]) / all /
-                    static_cast<double>(predictions.log_odds.size());
+        means[c] +=
+            std::exp(odds[c] + biases[c]) / all / static_cast<double>(predictions.log_odds.size());
       }
     }
     for (size_t c = 0; c < biases.size(); ++c) biases[c] += std::log(wanted / means[c]);
@@ -205,10 +205,11 @@ std::shared_ptr<const LanguageModel> random_model(const GenerationBenchOptions& 
   constexpr int64_t kTokens = 64;  // a few seconds; masses differ from token to token
   raise_clusters(*made, predictions_of(model, kTokens), options.tails);
   const Predictions reached = predictions_of(model, kTokens);
-  std::printf("%s: %ld parameters, vocabulary %ld; random weights, a perplexity of %.0f, %.1f%% "
-              "beyond the head\n",
-              options.preset.c_str(), model->parameter_count(), model->config().vocabulary,
-              reached.perplexity, 100 * reached.tails);
+  std::printf(
+      "%s: %ld parameters, vocabulary %ld; random weights, a perplexity of %.0f, %.1f%% "
+      "beyond the head\n",
+      options.preset.c_str(), model->parameter_count(), model->config().vocabulary,
+      reached.perplexity, 100 * reached.tails);
   return model;
 }
 
@@ -221,9 +222,9 @@ Json measured_rows(const std::shared_ptr<const LanguageModel>& model,
   for (const Setting& setting : kSettings) {
     if (std::string_view(setting.name).find(options.filter) == std::string_view::npos) continue;
     const GenerationTiming timing = measure(model, setting.sampling, options.windows);
-    std::printf("%-28s %9.1f %6.2f ms %6.1f ms %6.2f ms %8.1f%% %8.1f%% %7.2f MiB\n",
-                setting.name, timing.tokens_per_second, 1e3 * timing.token.median,
-                1e3 * timing.slowest, 1e3 * timing.cpu, 100 * timing.computed, 100 * timing.bounded,
+    std::printf("%-28s %9.1f %6.2f ms %6.1f ms %6.2f ms %8.1f%% %8.1f%% %7.2f MiB\n", setting.name,
+                timing.tokens_per_second, 1e3 * timing.token.median, 1e3 * timing.slowest,
+                1e3 * timing.cpu, 100 * timing.computed, 100 * timing.bounded,
                 static_cast<double>(timing.memory_bytes) / (1 << 20));
     std::fflush(stdout);
     rows.push_back(json_of(setting, timing));
@@ -251,11 +252,11 @@ int run_bench_generation(const CommandLine& line) {
   const Json rows = measured_rows(model, options);
   if (options.json.empty()) return kDone;
   const train::RunIdentity identity = run_identity(device, line.text());
-  const Json record = {
-      {"config", options.preset},    {"created", identity.created}, {"commit", identity.commit},
-      {"command", identity.command}, {"machine", identity.machine}, {"versions", identity.versions},
-      {"windows", options.windows},  {"spread", options.spread},    {"tails", options.tails},
-      {"rows", rows}};
+  const Json record = {{"config", options.preset},    {"created", identity.created},
+                       {"commit", identity.commit},   {"command", identity.command},
+                       {"machine", identity.machine}, {"versions", identity.versions},
+                       {"windows", options.windows},  {"spread", options.spread},
+                       {"tails", options.tails},      {"rows", rows}};
   write_file_atomically(options.json, record.dump(2) + "\n");
   return kDone;
 }

@@ -27,7 +27,8 @@ bool is_likelier(const Candidate& a, const Candidate& b) {  // where both are ex
 }
 
 /// Whether the first k of candidates are the k likeliest of all: `sorted` by what each has at
-/// least, and no other token has as much as the k-th of them. Where it is open, one part is refined.
+/// least, and no other token has as much as the k-th of them. Where it is open, one part is
+/// refined.
 bool are_likeliest(std::span<const Candidate> sorted, size_t k, Weighing& weighing) {
   if (sorted.size() <= k) return true;
   const auto refine = [&](const Candidate& candidate) {

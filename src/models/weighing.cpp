@@ -211,8 +211,7 @@ std::optional<Candidate> Weighing::drawn_by_bounds(size_t part, Random& random) 
   const auto& high = parts_[part].high;
   const double reference = parts_[part].highest;
   std::vector<float> most(high.size());
-  double place = random.uniform() *
-                 cpu::exp_all(high, static_cast<float>(reference), most.data());
+  double place = random.uniform() * cpu::exp_all(high, static_cast<float>(reference), most.data());
   size_t i = 0;
   while (i < most.size() && place >= most[i]) place -= most[i++];
   if (i == most.size()) return std::nullopt;  // rounding

@@ -26,8 +26,8 @@ struct Candidate {
 };
 
 /// Scores after penalty and temperature. Of a part the mass is known at first, then perhaps bounds
-/// of its tokens, rough and sharp, and in the end its tokens' own scores; refine() goes one step on.
-/// Part 0, which has the likeliest words, is computed from the begin.
+/// of its tokens, rough and sharp, and in the end its tokens' own scores; refine() goes one step
+/// on. Part 0, which has the likeliest words, is computed from the begin.
 class Weighing {
  public:
   Weighing(const TokenScores& scores, const SamplingOptions& options,

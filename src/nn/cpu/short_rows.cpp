@@ -40,8 +40,8 @@ HWY_INLINE void bound_block(const ShortRows& rows, const ShortVector& x, const f
     const auto sum = hn::ConvertTo(d, hn::RearrangeToOddPlusEven(even, odd));
     const int64_t row = block * kShortBlock + lane;
     const auto scale = hn::LoadU(d, rows.scales.data() + row);
-    const auto middle = hn::MulAdd(hn::Mul(scale, hn::Set(d, x.scale)), sum,
-                                   hn::LoadU(d, bias + lane));
+    const auto middle =
+        hn::MulAdd(hn::Mul(scale, hn::Set(d, x.scale)), sum, hn::LoadU(d, bias + lane));
     const auto error = hn::MulAdd(hn::LoadU(d, rows.errors.data() + row), hn::Set(d, x.norm),
                                   hn::Mul(scale, hn::Set(d, x_error)));
     hn::StoreU(hn::Sub(middle, error), d, out.low + lane);
@@ -85,8 +85,8 @@ void shorten_rows(const RowMatrix& matrix, int64_t begin, int64_t end, ShortRows
   const double rounding = std::ldexp(4.0 * static_cast<double>(matrix.columns), -24);
   for (int64_t i = begin; i < end; ++i) {
     const float* row = matrix.values + i * matrix.columns;
-    int8_t* values = to.values.data() + 2 * (i / kShortBlock * to.pairs() * kShortBlock +
-                                             i % kShortBlock);
+    int8_t* values =
+        to.values.data() + 2 * (i / kShortBlock * to.pairs() * kShortBlock + i % kShortBlock);
     float largest = 0;
     for (int64_t c = 0; c < matrix.columns; ++c) largest = std::max(largest, std::abs(row[c]));
     const float scale = largest / 127, inverse = largest > 0 ? 127 / largest : 0;
