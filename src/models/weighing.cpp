@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "nn/cpu/exp_sum.h"
@@ -25,6 +26,19 @@ void check(bool is_number) {
 double log_sum(const std::vector<float>& values) {
   const float highest = cpu::highest(values);
   return static_cast<double>(highest) + std::log(cpu::exp_sum(values, highest));
+}
+
+/// Calls use(i) for all scores but those of blocks that have none as high as least() says then.
+template <typename T, typename Least, typename Use>
+void for_high(const std::vector<T>& scores, const Least& least, const Use& use) {
+  constexpr size_t kBlock = 256;
+  for (size_t begin = 0; begin < scores.size(); begin += kBlock) {
+    const size_t end = std::min(begin + kBlock, scores.size());
+    if constexpr (std::is_same_v<T, float>) {
+      if (cpu::highest({&scores[begin], end - begin}) < least()) continue;
+    }
+    for (size_t i = begin; i < end; ++i) use(i);
+  }
 }
 
 /// The largest float that is no larger.
@@ -113,12 +127,14 @@ const std::vector<Candidate>& Weighing::likeliest(size_t part, size_t k) {
     return a.score.low > b.score.low;
   };
   const auto collect = [&](const auto& scores) {  // a heap, the least in front
-    for (size_t i = 0; i < scores.size(); ++i) {
-      if (best.size() == k && scores[i] <= best.front().score.low) continue;
-      if (best.size() == k) std::ranges::pop_heap(best, has_more), best.pop_back();
-      best.push_back(candidate(part, i));
-      std::ranges::push_heap(best, has_more);
-    }
+    for_high(
+        scores, [&] { return best.size() == k ? best.front().score.low : -kInfinity; },
+        [&](size_t i) {
+          if (best.size() == k && scores[i] <= best.front().score.low) return;
+          if (best.size() == k) std::ranges::pop_heap(best, has_more), best.pop_back();
+          best.push_back(candidate(part, i));
+          std::ranges::push_heap(best, has_more);
+        });
   };
   if (is_computed(part)) {
     collect(parts_[part].scores);
@@ -130,9 +146,11 @@ const std::vector<Candidate>& Weighing::likeliest(size_t part, size_t k) {
 
 void Weighing::append_from(size_t part, double least, std::vector<Candidate>& out) const {
   const auto append = [&](const auto& scores) {
-    for (size_t i = 0; i < scores.size(); ++i) {
-      if (scores[i] >= least) out.push_back(candidate(part, i));
-    }
+    for_high(
+        scores, [&] { return least; },
+        [&](size_t i) {
+          if (scores[i] >= least) out.push_back(candidate(part, i));
+        });
   };
   if (is_computed(part)) {
     append(parts_[part].scores);

@@ -36,6 +36,13 @@ void for_rows(int64_t rows, int64_t columns, const Work& work) {
                       });
 }
 
+constexpr size_t kAhead = 4;  // rows; a core has some fifty lines under way
+void prefetch(const cpu::RowMatrix& matrix, int64_t row) {
+  constexpr int64_t kLine = 64 / sizeof(float);
+  const float* values = matrix.values + row * matrix.columns;
+  for (int64_t c = 0; c < matrix.columns; c += kLine) __builtin_prefetch(values + c);
+}
+
 /// log of the sum of exp(values).
 double log_sum(const std::vector<float>& values) {
   const float reference = cpu::highest(values);
@@ -123,12 +130,16 @@ void ClusterBounds::Token::sharpen(int64_t i) {
   const float* x = hidden_.const_data_ptr<float>();
   const double likely = log_sum(known.high) + std::log(kLikely / static_cast<double>(size));
   for_rows(size, columns, [&](int64_t begin, int64_t end) {
+    std::vector<int64_t> rows;
     for (int64_t row = begin; row < end; ++row) {
-      float& high = known.high[static_cast<size_t>(row)];
-      if (!(high > likely)) continue;
+      if (known.high[static_cast<size_t>(row)] > likely) rows.push_back(row);
+    }
+    for (size_t r = 0; r < rows.size(); ++r) {
+      // They lie apart: no core guesses which is next.
+      if (r + kAhead < rows.size()) prefetch(matrix, rows[r + kAhead]);
       // The very sum that the whole product makes of this row.
-      cpu::row_product(matrix, x, bounds_.bias_of(i), row, row + 1, known.high.data());
-      known.low[static_cast<size_t>(row)] = high;
+      cpu::row_product(matrix, x, bounds_.bias_of(i), rows[r], rows[r] + 1, known.high.data());
+      known.low[static_cast<size_t>(rows[r])] = known.high[static_cast<size_t>(rows[r])];
     }
   });
 }
