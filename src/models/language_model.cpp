@@ -77,7 +77,11 @@ TokenScores LanguageModel::next_token(const Tensor& tokens, DecodingMemory& memo
                          size_t part, TokenScores::Sharpness sharpness) {
     if (part == 0) return TokenScores::Bounds{};
     const auto cluster = static_cast<int64_t>(part) - 1;
-    if (sharpness == TokenScores::Sharpness::kSharp) token->sharpen(cluster);
+    // Words with more than this times the mean probability of their cluster. In one as uneven as a
+    // trained model's, that is a row in fifteen and 97 % of the mass; a row in five and 99.5 %.
+    constexpr double kSharp = 0.5, kSharpest = 0.05;
+    if (sharpness == TokenScores::Sharpness::kSharp) token->sharpen(cluster, kSharp);
+    if (sharpness == TokenScores::Sharpness::kSharpest) token->sharpen(cluster, kSharpest);
     auto found = token->log_probabilities(cluster, masses[part - 1]);
     return TokenScores::Bounds{std::move(found.low), std::move(found.high)};
   };

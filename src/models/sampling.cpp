@@ -38,11 +38,10 @@ bool are_likeliest(std::span<const Candidate> sorted, size_t k, Weighing& weighi
   const auto is_open = [](const Candidate& candidate) { return !candidate.score.is_exact(); };
   const auto others = sorted.subspan(k);
   if (std::ranges::any_of(others, is_open)) {
-    // Rough bounds first, inside or outside: they are the cheapest to better, and often it does.
-    for (const Candidate& candidate : sorted) {
-      if (weighing.is_rough(candidate.part)) return refine(candidate);
-    }
-    return refine(*std::ranges::find_if(others, is_open));
+    // The roughest bounds first, inside or outside: the cheapest to better, and often it does.
+    return refine(*std::ranges::min_element(sorted, {}, [&](const Candidate& candidate) {
+      return is_open(candidate) ? weighing.steps(candidate.part) : std::numeric_limits<int>::max();
+    }));
   }
   const double least = sorted[k - 1].score.low;  // the others have just this: ties
   for (const Candidate& one : sorted.first(k)) {
@@ -87,6 +86,16 @@ std::vector<Candidate> likeliest(Weighing& weighing, size_t k) {
 void make_exact(std::span<Candidate> candidates, Weighing& weighing) {
   for (Candidate& candidate : candidates) {
     while (!weighing.is_computed(candidate.part)) weighing.refine(candidate.part);
+    weighing.update(candidate);
+  }
+}
+
+/// One step for every part that has some of them.
+void refine_all(std::span<Candidate> candidates, Weighing& weighing) {
+  std::vector<bool> is_refined(weighing.parts(), false);
+  for (Candidate& candidate : candidates) {
+    if (!is_refined[candidate.part]) weighing.refine(candidate.part);
+    is_refined[candidate.part] = true;
     weighing.update(candidate);
   }
 }
@@ -143,9 +152,10 @@ int64_t drawn_from_likeliest(Weighing& weighing, size_t k, double top_p, Random&
   if (candidates.size() == 1) return candidates[0].token;
   std::ranges::sort(candidates, {}, &Candidate::token);
   const double place = random.uniform();
-  if (const auto token = token_at(candidates, place)) return *token;
-  make_exact(candidates, weighing);
-  return token_at(candidates, place).value();
+  while (true) {
+    if (const auto token = token_at(candidates, place)) return *token;
+    refine_all(candidates, weighing);
+  }
 }
 
 double highest_mass(Weighing& weighing) {

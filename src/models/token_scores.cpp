@@ -11,9 +11,8 @@ TokenScores::TokenScores(std::vector<Part> parts, Compute compute, Bound bound)
     : parts_(std::move(parts)),
       compute_(std::move(compute)),
       bound_(std::move(bound)),
-      computed_(parts_.size()),
-      rough_(parts_.size()),
-      sharp_(parts_.size()) {
+      computed_(parts_.size()) {
+  for (auto& bounds : bounds_) bounds.resize(parts_.size());
   TORCH_CHECK_VALUE(!parts_.empty(), "token scores: there are no tokens");
 }
 
@@ -24,8 +23,9 @@ std::span<const float> TokenScores::log_p(size_t part) const {
 }
 
 const TokenScores::Bounds& TokenScores::bounds(size_t part, Sharpness sharpness) const {
-  if (sharpness == Sharpness::kSharp) bounds(part, Sharpness::kRough);
-  std::optional<Bounds>& bounds = sharpness == Sharpness::kSharp ? sharp_[part] : rough_[part];
+  const auto level = static_cast<size_t>(sharpness);
+  if (level > 0) bounds(part, static_cast<Sharpness>(level - 1));
+  std::optional<Bounds>& bounds = bounds_[level][part];
   if (!bounds) bounds = bound_ ? bound_(part, sharpness) : Bounds{};
   return *bounds;
 }

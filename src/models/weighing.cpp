@@ -70,9 +70,11 @@ Weighing::Weighing(const TokenScores& scores, const SamplingOptions& options,
 }
 
 void Weighing::refine(size_t part) {
+  using enum TokenScores::Sharpness;
   const State state = parts_[part].state;
-  if (state == State::kWhole && bound(part, TokenScores::Sharpness::kRough)) return;
-  if (state == State::kRough && bound(part, TokenScores::Sharpness::kSharp)) return;
+  if (state == State::kWhole && bound(part, kRough)) return;
+  if (state == State::kRough && bound(part, kSharp)) return;
+  if (state == State::kSharp && bound(part, kSharpest)) return;
   if (state != State::kComputed) compute(part);
 }
 
@@ -94,8 +96,8 @@ void Weighing::weigh(size_t part, std::vector<T>& scores) const {
 bool Weighing::bound(size_t part, TokenScores::Sharpness sharpness) {
   const TokenScores::Bounds& bounds = scores_.bounds(part, sharpness);
   if (bounds.high.empty()) return false;
-  const bool is_sharp = sharpness == TokenScores::Sharpness::kSharp;
-  Part bounded{.state = is_sharp ? State::kSharp : State::kRough};
+  Part bounded;
+  bounded.state = static_cast<State>(static_cast<int>(State::kRough) + static_cast<int>(sharpness));
   bounded.low = bounds.low, bounded.high = bounds.high;
   weigh(part, bounded.low), weigh(part, bounded.high);
   bounded.highest = cpu::highest(bounded.high);

@@ -26,7 +26,7 @@ struct Candidate {
 };
 
 /// Scores after penalty and temperature. Of a part the mass is known at first, then perhaps bounds
-/// of its tokens, rough and sharp, and in the end its tokens' own scores; refine() goes one step
+/// of its tokens, ever sharper, and in the end its tokens' own scores; refine() goes one step
 /// on. Part 0, which has the likeliest words, is computed from the begin.
 class Weighing {
  public:
@@ -36,7 +36,8 @@ class Weighing {
   size_t parts() const { return parts_.size(); }
   size_t size(size_t part) const { return static_cast<size_t>(scores_.parts()[part].size); }
   bool knows_tokens(size_t part) const { return parts_[part].state != State::kWhole; }
-  bool is_rough(size_t part) const { return parts_[part].state == State::kRough; }
+  /// How often it has been refined.
+  int steps(size_t part) const { return static_cast<int>(parts_[part].state); }
   bool is_computed(size_t part) const { return parts_[part].state == State::kComputed; }
   void refine(size_t part);
 
@@ -64,10 +65,10 @@ class Weighing {
   Candidate drawn_from(size_t part, Random& random);
 
  private:
-  enum class State { kWhole, kRough, kSharp, kComputed };
+  enum class State { kWhole, kRough, kSharp, kSharpest, kComputed };
   struct Part {
     State state = State::kWhole;
-    std::vector<float> low, high;  // kRough, kSharp
+    std::vector<float> low, high;  // kRough to kSharpest
     std::vector<double> scores;    // kComputed
     std::vector<double> weights;   // exp(score - highest), once somebody asked for them
     std::vector<Candidate> likeliest;

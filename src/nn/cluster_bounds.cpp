@@ -23,10 +23,6 @@ constexpr int64_t kRowsATask = 32 * cpu::kShortBlock;
 /// More than torch's log softmax of a few hundred thousand words in fp32 is off.
 constexpr double kRounding = 1e-3;
 
-/// A row is read in full if its word has more than so many times the mean probability. Of a
-/// cluster as uneven as a trained model's, that is a row in fifteen and 97 % of the mass.
-constexpr double kLikely = 0.5;
-
 template <typename Work>
 void for_rows(int64_t rows, int64_t columns, const Work& work) {
   cpu::parallel_tasks((rows + kRowsATask - 1) / kRowsATask, kRowsATask * columns,
@@ -123,16 +119,17 @@ ClusterBounds::Bounds& ClusterBounds::Token::logits(int64_t i) {
   return logits;
 }
 
-void ClusterBounds::Token::sharpen(int64_t i) {
+void ClusterBounds::Token::sharpen(int64_t i, double likely) {
   Bounds& known = logits(i);
   const int64_t size = std::ssize(known.high), columns = hidden_.size(-1);
   const cpu::RowMatrix matrix{bounds_.table_of(i), columns};
   const float* x = hidden_.const_data_ptr<float>();
-  const double likely = log_sum(known.high) + std::log(kLikely / static_cast<double>(size));
+  const double least = log_sum(known.high) + std::log(likely / static_cast<double>(size));
   for_rows(size, columns, [&](int64_t begin, int64_t end) {
     std::vector<int64_t> rows;
     for (int64_t row = begin; row < end; ++row) {
-      if (known.high[static_cast<size_t>(row)] > likely) rows.push_back(row);
+      const auto place = static_cast<size_t>(row);
+      if (known.high[place] > least && known.high[place] != known.low[place]) rows.push_back(row);
     }
     for (size_t r = 0; r < rows.size(); ++r) {
       // They lie apart: no core guesses which is next.

@@ -41,9 +41,9 @@ class Scores {
   std::vector<int> computed = {0, 0, 0};  // how often each part was
 
  private:
-  /// Anywhere around log p; sharp ones are a tenth as wide.
+  /// Anywhere around log p; each sharper one a tenth as wide.
   TokenScores::Bounds bounds(const TokenScores::Part& part, TokenScores::Sharpness sharpness) {
-    const double width = sharpness == TokenScores::Sharpness::kSharp ? width_ / 10 : width_;
+    const double width = width_ * std::pow(0.1, static_cast<int>(sharpness));
     TokenScores::Bounds bounds;
     for (int64_t i = part.begin; i < part.begin + part.size; ++i) {
       const double log_p = std::log(p_[static_cast<size_t>(i)]);

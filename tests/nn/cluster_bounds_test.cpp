@@ -42,7 +42,7 @@ TEST(ClusterBounds, WhatIsComputedLiesBetweenThem) {
           const Tensor log_p = softmax->cluster_log_probabilities(i, hidden, table)[0] - 2.5;
           double width = 1e9;
           for (const bool sharp : {false, true}) {
-            if (sharp) token.sharpen(i);
+            if (sharp) token.sharpen(i, 0.5);
             const auto found = token.log_probabilities(i, -2.5);
             const Tensor low = tensor_of(found.low), high = tensor_of(found.high);
             ASSERT_EQ(low.sizes(), log_p.sizes());
@@ -67,7 +67,7 @@ TEST(ClusterBounds, AreNarrowForWeightsAsTrainedModelsHaveThem) {
   ClusterBounds::Token token(*bounds, torch::randn({1, 128}));
   const auto rough = token.log_probabilities(2, 0);
   EXPECT_LT((tensor_of(rough.high) - tensor_of(rough.low)).max().item<double>(), 2);
-  token.sharpen(2);
+  token.sharpen(2, 0.5);
   const auto sharp = token.log_probabilities(2, 0);
   const Tensor width = tensor_of(sharp.high) - tensor_of(sharp.low);
   const Tensor likely = std::get<1>(tensor_of(sharp.high).topk(20));

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -29,17 +30,17 @@ class TokenScores {
   struct Bounds {
     std::vector<float> low, high;
   };
-  enum class Sharpness { kRough, kSharp };  // kSharp: narrower, for some more time
+  enum class Sharpness { kRough, kSharp, kSharpest };           // narrower, each for some more time
   using Bound = std::function<Bounds(size_t part, Sharpness)>;  // both empty: none are known
 
-  /// `compute` and `bound` are called at most once a part (and sharpness, the rough one first),
+  /// `compute` and `bound` are called at most once a part (and sharpness, rougher ones first),
   /// while this object lives.
   TokenScores(std::vector<Part> parts, Compute compute, Bound bound = {});
 
   std::span<const Part> parts() const { return parts_; }
   int64_t tokens() const { return parts_.back().begin + parts_.back().size; }
   bool is_computed(size_t part) const { return computed_[part].has_value(); }
-  bool is_bounded(size_t part) const { return rough_[part] && !rough_[part]->high.empty(); }
+  bool is_bounded(size_t part) const { return bounds_[0][part] && !bounds_[0][part]->high.empty(); }
   /// log p of a part's tokens.
   std::span<const float> log_p(size_t part) const;
   /// Bounds of a part's tokens; empty where all that can be done is to compute it.
@@ -52,7 +53,7 @@ class TokenScores {
   Compute compute_;
   Bound bound_;
   mutable std::vector<std::optional<at::Tensor>> computed_;
-  mutable std::vector<std::optional<Bounds>> rough_, sharp_;
+  mutable std::array<std::vector<std::optional<Bounds>>, 3> bounds_;  // [sharpness][part]
 };
 
 }  // namespace fmmformer

@@ -36,9 +36,10 @@ class ClusterBounds {
     /// Of log p of cluster i's words, where the cluster as a whole has `log_mass`. What
     /// AdaptiveSoftmax computes for them lies between, rounding included.
     Bounds log_probabilities(int64_t i, double log_mass);
-    /// Reads those rows of the cluster in full that carry most of its probability, so that the sum
-    /// over the cluster and with it the bounds of its likely words become narrow.
-    void sharpen(int64_t i);
+    /// Reads those rows of the cluster in full whose words have more than `likely` times the mean
+    /// probability: they carry most of it, so that the sum over the cluster and with it the bounds
+    /// of its likely words become narrow.
+    void sharpen(int64_t i, double likely);
 
    private:
     Bounds& logits(int64_t i);
