@@ -28,7 +28,8 @@ DecodingSession::DecodingSession(std::shared_ptr<const LanguageModel> model)
       window_(model_->config().max_length),
       windowed_(model_->config().positions != Positions::kNone ||
                 model_->config().attention.kind == AttentionKind::kSoftmax),
-      memory_{.longest = window_} {
+      memory_{.longest = window_},
+      cluster_bounds_(model_->cluster_bounds()) {
   check_model(model_->config());
 }
 
@@ -43,7 +44,7 @@ void DecodingSession::add_to_context(int64_t token) {
 
 TokenScores DecodingSession::read_pass(std::span<const int64_t> tokens) {
   const at::Tensor row = at::tensor(at::IntArrayRef(tokens.data(), tokens.size()));
-  return model_->next_token(row.unsqueeze(0).to(device_), memory_);
+  return model_->next_token(row.unsqueeze(0).to(device_), memory_, cluster_bounds_);
 }
 
 TokenScores DecodingSession::read(std::span<const int64_t> tokens) {

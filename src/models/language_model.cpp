@@ -40,7 +40,12 @@ Tensor LanguageModel::losses(const ModelInputs& inputs, const Tensor& targets, c
       .view(targets.sizes());
 }
 
-TokenScores LanguageModel::next_token(const Tensor& tokens, DecodingMemory& memory) const {
+std::shared_ptr<ClusterBounds> LanguageModel::cluster_bounds() const {
+  return adaptive_ ? ClusterBounds::of(adaptive_, encoder_->table()) : nullptr;
+}
+
+TokenScores LanguageModel::next_token(const Tensor& tokens, DecodingMemory& memory,
+                                      const std::shared_ptr<ClusterBounds>& bounds) const {
   at::NoGradGuard no_gradients;
   const Pass pass{.memory = &memory};
   const Tensor hidden = encoder_->forward(tokens, std::nullopt, pass)[0].slice(0, -1);  // [1, dim]
@@ -59,12 +64,28 @@ TokenScores LanguageModel::next_token(const Tensor& tokens, DecodingMemory& memo
     in_clusters += std::exp(mass);
   }
   parts[0].log_mass = std::log(std::max(1 - in_clusters, std::numeric_limits<double>::min()));
-  return {std::move(parts), [this, hidden, head](size_t part) {
-            if (part == 0) return head.words[0];
-            const auto cluster = static_cast<int64_t>(part) - 1;
-            return adaptive_->cluster_log_probabilities(cluster, hidden, encoder_->table())[0] +
-                   head.clusters[0][cluster];
-          }};
+  const auto compute = [this, hidden, head](size_t part) {
+    if (part == 0) return head.words[0];
+    const auto cluster = static_cast<int64_t>(part) - 1;
+    return adaptive_->cluster_log_probabilities(cluster, hidden, encoder_->table())[0] +
+           head.clusters[0][cluster];
+  };
+  if (!bounds) return {std::move(parts), compute};
+  std::vector<double> masses;
+  for (size_t part = 1; part < parts.size(); ++part) masses.push_back(parts[part].log_mass);
+  const auto bound = [token = std::make_shared<ClusterBounds::Token>(*bounds, hidden), masses](
+                         size_t part, TokenScores::Sharpness sharpness) {
+    if (part == 0) return TokenScores::Bounds{};
+    const auto cluster = static_cast<int64_t>(part) - 1;
+    // Words with more than this times the mean probability of their cluster. In one as uneven as a
+    // trained model's, that is a row in fifteen and 97 % of the mass; a row in five and 99.5 %.
+    constexpr double kSharp = 0.5, kSharpest = 0.05;
+    if (sharpness == TokenScores::Sharpness::kSharp) token->sharpen(cluster, kSharp);
+    if (sharpness == TokenScores::Sharpness::kSharpest) token->sharpen(cluster, kSharpest);
+    auto found = token->log_probabilities(cluster, masses[part - 1]);
+    return TokenScores::Bounds{std::move(found.low), std::move(found.high)};
+  };
+  return {std::move(parts), compute, bound};
 }
 
 }  // namespace fmmformer

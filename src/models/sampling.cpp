@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
+
+#include "models/weighing.h"
 
 namespace fmmformer {
 namespace {
@@ -22,205 +22,192 @@ struct RangeCheck {
   }
 };
 
-struct Candidate {
-  double score = 0;  // log of what its probability has become; the sum over all need not be 1
-  int64_t token = 0;
-};
-bool is_likelier(const Candidate& a, const Candidate& b) {
-  return a.score != b.score ? a.score > b.score : a.token < b.token;
+bool is_likelier(const Candidate& a, const Candidate& b) {  // where both are exact
+  return a.score.low != b.score.low ? a.score.low > b.score.low : a.token < b.token;
 }
 
-/// Scores after penalty and temperature: of the parts that are computed the tokens' own, of the
-/// others bounds.
-class Weighing {
- public:
-  Weighing(const TokenScores& scores, const SamplingOptions& options,
-           std::span<const int64_t> recent)
-      : scores_(scores),
-        exponent_(1 / options.temperature),
-        penalty_(options.repetition_penalty),
-        parts_(scores.parts().size()) {
-    if (penalty_ != 1) {
-      recent_.assign(recent.begin(), recent.end());
-      std::ranges::sort(recent_);
-      recent_.erase(std::ranges::unique(recent_).begin(), recent_.end());
-    }
-    for (size_t part = 0; part < parts(); ++part) {
-      parts_[part].highest = exponent_ * scores.parts()[part].log_mass;
-    }
-    compute(0);
-  }
-
-  size_t parts() const { return parts_.size(); }
-  bool is_computed(size_t part) const { return !parts_[part].scores.empty(); }
-  void compute(size_t part) {
-    const int64_t begin = scores_.parts()[part].begin;
-    const auto log_p = scores_.log_p(part);
-    std::vector<double>& scores = parts_[part].scores;
-    scores.resize(log_p.size());
-    std::ranges::transform(log_p, scores.begin(), [&](float value) { return exponent_ * value; });
-    const auto first = std::ranges::lower_bound(recent_, begin),
-               last = std::ranges::lower_bound(recent_, begin + std::ssize(scores));
-    for (auto token = first; token != last; ++token) {
-      scores[static_cast<size_t>(*token - begin)] *= penalty_;
-    }
-    parts_[part].highest = *std::ranges::max_element(scores);
-    update_weights();
-  }
-
-  std::span<const double> scores(size_t part) const { return parts_[part].scores; }
-  Candidate candidate(size_t part, size_t i) const {
-    return {parts_[part].scores[i], scores_.parts()[part].begin + static_cast<int64_t>(i)};
-  }
-  /// What no token of a part exceeds: each has p <= the part's mass, and a penalty lowers it only.
-  /// Of a part that is computed, its best score.
-  double highest(size_t part) const { return parts_[part].highest; }
-
-  /// In proportion to the token's probability. Scores are taken relative to the highest that is
-  /// still possible, lest all weights vanish at a low temperature.
-  double weight(double score) const { return std::exp(score - reference_); }
-  double reference() const { return reference_; }
-  std::span<const double> weights(size_t part) const { return parts_[part].weights; }
-  /// What the sum of a part's weights does not exceed; where the part is computed, that sum.
-  double mass(size_t part) const { return parts_[part].mass; }
-
-  /// The part among those not computed whose tokens may score highest; parts(): there is none.
-  size_t most_promising() const {
-    size_t best = parts();
-    for (size_t part = 0; part < parts(); ++part) {
-      if (!is_computed(part) && (best == parts() || highest(part) > highest(best))) best = part;
-    }
-    return best;
-  }
-
- private:
-  struct Part {
-    std::vector<double> scores, weights;  // empty: not computed
-    double highest = 0, mass = 0;
+/// Whether the first k of candidates are the k likeliest of all: `sorted` by what each has at
+/// least, and no other token has as much as the k-th of them. Where it is open, one part is
+/// refined.
+bool are_likeliest(std::span<const Candidate> sorted, size_t k, Weighing& weighing) {
+  if (sorted.size() <= k) return true;
+  const auto refine = [&](const Candidate& candidate) {
+    weighing.refine(candidate.part);
+    return false;
   };
-
-  void update_weights() {
-    double reference = parts_[0].highest;
-    for (const Part& part : parts_) reference = std::max(reference, part.highest);
-    const bool is_other = reference != std::exchange(reference_, reference);
-    for (size_t i = 0; i < parts(); ++i) {
-      Part& part = parts_[i];
-      if (!is_computed(i)) {
-        part.mass = weight(part.highest) * spread(scores_.parts()[i].size);
-      } else if (is_other || part.weights.empty()) {
-        part.weights.resize(part.scores.size());
-        std::ranges::transform(part.scores, part.weights.begin(),
-                               [&](double score) { return weight(score); });
-        part.mass = std::accumulate(part.weights.begin(), part.weights.end(), 0.0);
-      }
-      TORCH_CHECK(std::isfinite(part.mass),
-                  "sampling: the model's log-probabilities are not finite, so nothing can be "
-                  "drawn; its weights may have diverged in training: use an earlier checkpoint");
-    }
+  const auto is_open = [](const Candidate& candidate) { return !candidate.score.is_exact(); };
+  const auto others = sorted.subspan(k);
+  if (std::ranges::any_of(others, is_open)) {
+    // The roughest bounds first, inside or outside: the cheapest to better, and often it does.
+    return refine(*std::ranges::min_element(sorted, {}, [&](const Candidate& candidate) {
+      return is_open(candidate) ? weighing.steps(candidate.part) : std::numeric_limits<int>::max();
+    }));
   }
-
-  /// sum (m s_i)^a over n shares s_i that add up to 1 is at most m^a, or m^a n^(1-a) for a < 1.
-  double spread(int64_t tokens) const {
-    return std::pow(static_cast<double>(tokens), std::max(1 - exponent_, 0.0));
+  const double least = sorted[k - 1].score.low;  // the others have just this: ties
+  for (const Candidate& one : sorted.first(k)) {
+    if (one.score.low == least && !one.score.is_exact()) return refine(one);
   }
+  return true;
+}
 
-  const TokenScores& scores_;
-  double exponent_, penalty_;
-  std::vector<int64_t> recent_;  // sorted, each once; none without a penalty
-  std::vector<Part> parts_;
-  double reference_ = std::numeric_limits<double>::quiet_NaN();
-};
-
-/// The k likeliest, likeliest first; the parts that may hold one of them are computed.
+/// The k likeliest. Parts that may hold one of them are refined as far as it takes to know.
 std::vector<Candidate> likeliest(Weighing& weighing, size_t k) {
   while (true) {
-    std::vector<Candidate> best;  // a heap, the least likely in front
+    std::vector<double> known;
+    size_t open = weighing.parts();  // the part whose tokens are not known and may score highest
     for (size_t part = 0; part < weighing.parts(); ++part) {
-      for (size_t i = 0; i < weighing.scores(part).size(); ++i) {
-        // Tokens come in rising order: an equal one is too late.
-        if (best.size() == k && weighing.scores(part)[i] <= best.front().score) continue;
-        if (best.size() == k) std::ranges::pop_heap(best, is_likelier), best.pop_back();
-        best.push_back(weighing.candidate(part, i));
-        std::ranges::push_heap(best, is_likelier);
+      if (weighing.knows_tokens(part)) {
+        for (const Candidate& one : weighing.likeliest(part, k)) known.push_back(one.score.low);
+      } else if (open == weighing.parts() || weighing.highest(part) > weighing.highest(open)) {
+        open = part;
       }
     }
-    const size_t next = weighing.most_promising();
-    const bool is_settled = next == weighing.parts() ||
-                            (best.size() == k && weighing.highest(next) <= best.front().score);
-    if (is_settled) {
-      std::ranges::sort(best, is_likelier);
-      return best;
+    double least = -std::numeric_limits<double>::infinity();
+    if (known.size() >= k) {
+      std::ranges::nth_element(known, known.begin() + static_cast<int64_t>(k) - 1,
+                               std::ranges::greater());
+      least = known[k - 1];
     }
-    weighing.compute(next);
+    if (open < weighing.parts() && weighing.highest(open) >= least) {
+      weighing.refine(open);
+      continue;
+    }
+    std::vector<Candidate> candidates;
+    for (size_t part = 0; part < weighing.parts(); ++part) {
+      if (weighing.highest(part) >= least) weighing.append_from(part, least, candidates);
+    }
+    std::ranges::sort(candidates, is_likelier);
+    if (!are_likeliest(candidates, k, weighing)) continue;
+    candidates.resize(std::min(k, candidates.size()));
+    return candidates;
   }
 }
 
-double mass_of(std::span<const Candidate> candidates, const Weighing& weighing) {
-  double sum = 0;
-  for (const Candidate& candidate : candidates) sum += weighing.weight(candidate.score);
-  return sum;
+void make_exact(std::span<Candidate> candidates, Weighing& weighing) {
+  for (Candidate& candidate : candidates) {
+    while (!weighing.is_computed(candidate.part)) weighing.refine(candidate.part);
+    weighing.update(candidate);
+  }
 }
 
-/// From the fewest first of `sorted` whose share of them all reaches `share`, at least one.
-int64_t draw_from(std::span<const Candidate> sorted, double share, const Weighing& weighing,
-                  Random& random) {
-  const double wanted = share * mass_of(sorted, weighing);
+/// One step for every part that has some of them.
+void refine_all(std::span<Candidate> candidates, Weighing& weighing) {
+  std::vector<bool> is_refined(weighing.parts(), false);
+  for (Candidate& candidate : candidates) {
+    if (!is_refined[candidate.part]) weighing.refine(candidate.part);
+    is_refined[candidate.part] = true;
+    weighing.update(candidate);
+  }
+}
+
+double highest_score(std::span<const Candidate> candidates) {
+  double highest = candidates[0].score.high;
+  for (const Candidate& candidate : candidates) highest = std::max(highest, candidate.score.high);
+  return highest;
+}
+
+/// The fewest likeliest whose share of them all reaches `share`, at least one.
+void keep_nucleus(std::vector<Candidate>& candidates, double share, Weighing& weighing) {
+  make_exact(candidates, weighing);
+  std::ranges::sort(candidates, is_likelier);
+  const double reference = highest_score(candidates);
+  const auto weight = [&](const Candidate& one) { return std::exp(one.score.low - reference); };
+  double all = 0, mass = 0;
+  for (const Candidate& candidate : candidates) all += weight(candidate);
   size_t kept = 0;
-  double mass = 0;
-  while (kept < sorted.size() && (kept == 0 || mass < wanted)) {
-    mass += weighing.weight(sorted[kept++].score);
+  while (kept < candidates.size() && (kept == 0 || mass < share * all)) {
+    mass += weight(candidates[kept++]);
   }
-  double place = random.uniform() * mass;
-  for (const Candidate& candidate : sorted.first(kept)) {
-    place -= weighing.weight(candidate.score);
-    if (place < 0) return candidate.token;
+  candidates.resize(kept);
+}
+
+/// The first of them at which the weights up to it exceed this share of them all; nothing if
+/// scores are not known well enough to say.
+std::optional<int64_t> token_at(std::span<const Candidate> candidates, double place) {
+  const double reference = highest_score(candidates);
+  Interval all;
+  for (const Candidate& candidate : candidates) {
+    all.low += std::exp(candidate.score.low - reference);
+    all.high += std::exp(candidate.score.high - reference);
   }
-  return sorted[kept - 1].token;  // rounding
+  Interval sum;
+  for (const Candidate& candidate : candidates) {
+    const double before_at_most = sum.high;
+    sum.low += std::exp(candidate.score.low - reference);
+    sum.high += std::exp(candidate.score.high - reference);
+    if (place * all.high >= sum.low) continue;  // perhaps further on
+    if (place * all.low < before_at_most) return std::nullopt;
+    return candidate.token;
+  }
+  const bool is_exact = std::ranges::all_of(
+      candidates, [](const Candidate& candidate) { return candidate.score.is_exact(); });
+  if (is_exact) return candidates.back().token;  // rounding
+  return std::nullopt;
+}
+
+/// One of the k likeliest, and of those one of the fewest whose share reaches top_p.
+int64_t drawn_from_likeliest(Weighing& weighing, size_t k, double top_p, Random& random) {
+  auto candidates = likeliest(weighing, k);
+  if (top_p < 1) keep_nucleus(candidates, top_p, weighing);
+  if (candidates.size() == 1) return candidates[0].token;
+  std::ranges::sort(candidates, {}, &Candidate::token);
+  const double place = random.uniform();
+  while (true) {
+    if (const auto token = token_at(candidates, place)) return *token;
+    refine_all(candidates, weighing);
+  }
+}
+
+double highest_mass(Weighing& weighing) {
+  double highest = weighing.log_mass(0).high;
+  for (size_t part = 1; part < weighing.parts(); ++part) {
+    highest = std::max(highest, weighing.log_mass(part).high);
+  }
+  return highest;
 }
 
 /// A token in proportion to its weight, or nothing: a part is drawn by the bound on its mass and,
 /// where its own mass turns out to be less, the difference is no token.
 std::optional<Candidate> drawn_from_all(Weighing& weighing, Random& random) {
+  const double reference = highest_mass(weighing);
+  const auto mass_at_most = [&](size_t part) {
+    return std::exp(weighing.log_mass(part).high - reference);
+  };
   double total = 0;
-  for (size_t part = 0; part < weighing.parts(); ++part) total += weighing.mass(part);
+  for (size_t part = 0; part < weighing.parts(); ++part) total += mass_at_most(part);
   double place = random.uniform() * total;
   size_t part = 0;
-  while (part + 1 < weighing.parts() && place >= weighing.mass(part)) {
-    place -= weighing.mass(part++);
+  while (part + 1 < weighing.parts() && place >= mass_at_most(part)) place -= mass_at_most(part++);
+  while (place >= std::exp(weighing.log_mass(part).low - reference)) {
+    if (weighing.is_computed(part) || place >= mass_at_most(part)) return std::nullopt;
+    weighing.refine(part);
   }
-  if (!weighing.is_computed(part)) {
-    const double before = weighing.reference();
-    weighing.compute(part);
-    place *= std::exp(before - weighing.reference());
-  }
-  const auto weights = weighing.weights(part);
-  for (size_t i = 0; i < weights.size(); ++i) {
-    place -= weights[i];
-    if (place < 0) return weighing.candidate(part, i);
-  }
-  return std::nullopt;
+  return weighing.drawn_from(part, random);
 }
 
 /// Whether the tokens that are likelier than this one have less than `share` of all together.
-/// Computes parts only as long as their bounds leave it open.
-bool is_in_nucleus(Weighing& weighing, const Candidate& candidate, double share) {
+/// Parts are refined only as long as their bounds leave it open.
+bool is_in_nucleus(Weighing& weighing, Candidate candidate, double share) {
   while (true) {
-    double above = 0, above_at_most = 0, total = 0, total_at_most = 0;
+    const double reference = highest_mass(weighing);
+    const auto masses = [&](const Interval& logs) {
+      return Interval{std::exp(logs.low - reference), std::exp(logs.high - reference)};
+    };
+    Interval above, total;
+    size_t vaguest = weighing.parts();
+    double most_open = -1;
     for (size_t part = 0; part < weighing.parts(); ++part) {
-      total_at_most += weighing.mass(part);
-      if (!weighing.is_computed(part)) {
-        if (weighing.highest(part) > candidate.score) above_at_most += weighing.mass(part);
-        continue;
-      }
-      total += weighing.mass(part);
-      for (size_t i = 0; i < weighing.scores(part).size(); ++i) {
-        if (is_likelier(weighing.candidate(part, i), candidate)) above += weighing.weights(part)[i];
-      }
+      const Interval own = masses(weighing.log_mass(part));
+      const Interval own_above = masses(weighing.log_mass_above(part, candidate));
+      total.low += own.low, total.high += own.high;
+      above.low += own_above.low, above.high += own_above.high;
+      const double open = own_above.high - own_above.low + share * (own.high - own.low);
+      if (!weighing.is_computed(part) && open > most_open) vaguest = part, most_open = open;
     }
-    above_at_most += above;
-    if (above_at_most == 0 || above_at_most < share * total) return true;
-    if (above >= share * total_at_most) return false;
-    weighing.compute(weighing.most_promising());
+    if (above.high == 0 || above.high < share * total.low) return true;
+    if (above.low >= share * total.high || vaguest == weighing.parts()) return false;
+    weighing.refine(vaguest);
+    weighing.update(candidate);
   }
 }
 
@@ -239,8 +226,7 @@ int64_t sample_token(const TokenScores& scores, const SamplingOptions& options,
   if (used.temperature < kFrozen) used.temperature = 1, used.top_k = 1;
   Weighing weighing(scores, used, recent);
   if (used.top_k > 0) {
-    const auto best = likeliest(weighing, static_cast<size_t>(used.top_k));
-    return draw_from(best, used.top_p, weighing, random);
+    return drawn_from_likeliest(weighing, static_cast<size_t>(used.top_k), used.top_p, random);
   }
   for (int draws = 0; draws < kMostDraws; ++draws) {
     const auto drawn = drawn_from_all(weighing, random);
@@ -248,8 +234,7 @@ int64_t sample_token(const TokenScores& scores, const SamplingOptions& options,
       return drawn->token;
     }
   }
-  const auto all = likeliest(weighing, static_cast<size_t>(scores.tokens()));
-  return draw_from(all, used.top_p, weighing, random);
+  return drawn_from_likeliest(weighing, static_cast<size_t>(scores.tokens()), used.top_p, random);
 }
 
 }  // namespace fmmformer

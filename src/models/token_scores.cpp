@@ -7,8 +7,12 @@
 
 namespace fmmformer {
 
-TokenScores::TokenScores(std::vector<Part> parts, Compute compute)
-    : parts_(std::move(parts)), compute_(std::move(compute)), computed_(parts_.size()) {
+TokenScores::TokenScores(std::vector<Part> parts, Compute compute, Bound bound)
+    : parts_(std::move(parts)),
+      compute_(std::move(compute)),
+      bound_(std::move(bound)),
+      computed_(parts_.size()) {
+  for (auto& bounds : bounds_) bounds.resize(parts_.size());
   TORCH_CHECK_VALUE(!parts_.empty(), "token scores: there are no tokens");
 }
 
@@ -16,6 +20,14 @@ std::span<const float> TokenScores::log_p(size_t part) const {
   std::optional<at::Tensor>& values = computed_[part];
   if (!values) values = compute_(part).to(at::kCPU, at::kFloat).contiguous();
   return {values->const_data_ptr<float>(), static_cast<size_t>(values->numel())};
+}
+
+const TokenScores::Bounds& TokenScores::bounds(size_t part, Sharpness sharpness) const {
+  const auto level = static_cast<size_t>(sharpness);
+  if (level > 0) bounds(part, static_cast<Sharpness>(level - 1));
+  std::optional<Bounds>& bounds = bounds_[level][part];
+  if (!bounds) bounds = bound_ ? bound_(part, sharpness) : Bounds{};
+  return *bounds;
 }
 
 at::Tensor TokenScores::all() const {

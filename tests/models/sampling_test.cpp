@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -18,7 +19,7 @@ const std::vector<double> kP = {0.30, 0.20, 0.10, 0.05, 0.09, 0.02,
 
 class Scores {
  public:
-  explicit Scores(std::vector<double> p = kP) : p_(std::move(p)) {}
+  explicit Scores(std::vector<double> p = kP, double width = 0) : p_(std::move(p)), width_(width) {}
 
   TokenScores fresh() {
     std::vector<TokenScores::Part> parts = {{0, 4, 0}, {4, 3, 0}, {7, 5, 0}};
@@ -26,17 +27,35 @@ class Scores {
       const auto begin = p_.begin() + part.begin;
       part.log_mass = std::log(std::accumulate(begin, begin + part.size, 0.0));
     }
-    return {parts, [this, parts](size_t i) {
-              ++computed[i];
-              const double* begin = p_.data() + parts[i].begin;
-              return at::log(at::tensor(at::ArrayRef<double>(begin, begin + parts[i].size)));
+    const auto compute = [this, parts](size_t i) {
+      ++computed[i];
+      const double* begin = p_.data() + parts[i].begin;
+      return at::log(at::tensor(at::ArrayRef<double>(begin, begin + parts[i].size)));
+    };
+    if (width_ == 0) return {parts, compute};
+    return {parts, compute, [this, parts](size_t i, TokenScores::Sharpness sharpness) {
+              return bounds(parts[i], sharpness);
             }};
   }
 
   std::vector<int> computed = {0, 0, 0};  // how often each part was
 
  private:
+  /// Anywhere around log p; each sharper one a tenth as wide.
+  TokenScores::Bounds bounds(const TokenScores::Part& part, TokenScores::Sharpness sharpness) {
+    const double width = width_ * std::pow(0.1, static_cast<int>(sharpness));
+    TokenScores::Bounds bounds;
+    for (int64_t i = part.begin; i < part.begin + part.size; ++i) {
+      const double log_p = std::log(p_[static_cast<size_t>(i)]);
+      bounds.low.push_back(static_cast<float>(log_p - width * noise_.uniform() - 1e-6));
+      bounds.high.push_back(static_cast<float>(log_p + width * noise_.uniform() + 1e-6));
+    }
+    return bounds;
+  }
+
   std::vector<double> p_;
+  double width_;
+  Random noise_{7};
 };
 
 std::vector<double> frequencies(Scores& scores, const SamplingOptions& options,
@@ -95,8 +114,10 @@ TEST(Sampling, TokensComeAsOftenAsTheirProbabilitiesSay) {
                                  {.temperature = 1.3, .top_k = 6, .top_p = 0.8},
                                  {.temperature = 0.8, .top_k = 5}};
   for (const SamplingOptions& options : all) {
-    Scores scores;
-    expect_near(frequencies(scores, options), expected(options), options);
+    for (const double width : {0.0, 0.2, 2.0}) {
+      Scores scores(kP, width);
+      expect_near(frequencies(scores, options), expected(options), options);
+    }
   }
 }
 
@@ -106,11 +127,85 @@ TEST(Sampling, TheRepetitionPenaltyRaisesRecentTokensToAPower) {
                                  {.top_p = 0.7, .repetition_penalty = 1.5},
                                  {.temperature = 0.8, .repetition_penalty = 1.2}};
   for (const SamplingOptions& options : all) {
-    Scores scores;
-    // However often a token occurred, it is penalised once.
-    expect_near(frequencies(scores, options, {0, 8, 0, 4, 0}), expected(options, {0, 4, 8}),
-                options);
+    for (const double width : {0.0, 0.5}) {
+      Scores scores(kP, width);
+      // However often a token occurred, it is penalised once.
+      expect_near(frequencies(scores, options, {0, 8, 0, 4, 0}), expected(options, {0, 4, 8}),
+                  options);
+    }
   }
+}
+
+/// Everything computed, weighed and sorted; the first token whose cumulated weight exceeds a share
+/// of all that is kept.
+int64_t naive_token(const TokenScores& scores, const SamplingOptions& options,
+                    const std::set<int64_t>& recent, Random& random) {
+  const at::Tensor log_p = scores.all();
+  struct Word {
+    double score;
+    int64_t token;
+  };
+  std::vector<Word> words;
+  for (int64_t i = 0; i < log_p.numel(); ++i) {
+    const double penalty = recent.contains(i) ? options.repetition_penalty : 1;
+    words.push_back({penalty * log_p[i].item<float>() / options.temperature, i});
+  }
+  std::ranges::stable_sort(words, [](const Word& a, const Word& b) { return a.score > b.score; });
+  words.resize(std::min(words.size(), static_cast<size_t>(options.top_k)));
+  const double highest = words[0].score;
+  const auto weight = [&](const Word& word) { return std::exp(word.score - highest); };
+  double all = 0, sum = 0;
+  for (const Word& word : words) all += weight(word);
+  size_t kept = 0;
+  while (kept < words.size() && (kept == 0 || sum < options.top_p * all)) {
+    sum += weight(words[kept++]);
+  }
+  words.resize(kept);
+  std::ranges::sort(words, {}, &Word::token);
+  double place = random.uniform() * sum;
+  for (const Word& word : words) {
+    place -= weight(word);
+    if (place < 0) return word.token;
+  }
+  return words.back().token;
+}
+
+TEST(Sampling, OneOfTheLikeliestIsTheOneThatANaiveSamplerDraws) {
+  // Many ties, within parts and across them.
+  const std::vector<double> tied = {.05, .2, .05, .2, .1, .05, .05, .1, .05, .05, .05, .05};
+  const std::vector<int64_t> recent = {1, 4, 9};
+  for (const std::vector<double>& p : {kP, tied}) {
+    for (const SamplingOptions& options : {SamplingOptions{.top_k = 1},
+                                           {.top_k = 2},
+                                           {.temperature = 0.8, .top_k = 5},
+                                           {.temperature = 1.5, .top_k = 7, .top_p = 0.8},
+                                           {.top_k = 4, .repetition_penalty = 1.3},
+                                           {.temperature = 0.7, .top_k = 40, .top_p = 0.95},
+                                           {.top_k = 12, .repetition_penalty = 2}}) {
+      for (const double width : {0.0, 0.05, 1.0}) {
+        Scores scores(p, width);
+        for (uint64_t seed = 0; seed < 100; ++seed) {
+          Random ours(seed), naive(seed);
+          EXPECT_EQ(sample_token(scores.fresh(), options, recent, ours),
+                    naive_token(scores.fresh(), options, {1, 4, 9}, naive))
+              << "top_k " << options.top_k << ", width " << width << ", seed " << seed;
+        }
+      }
+    }
+  }
+}
+
+TEST(Sampling, BoundsSpareTheWorkOfComputing) {
+  Random random(3);
+  Scores two(kP, 0.1);  // 0.09 and 0.08 are below 0.20, and their bounds say so
+  sample_token(two.fresh(), {.top_k = 2}, {}, random);
+  EXPECT_EQ(two.computed, (std::vector{1, 0, 0}));
+  Scores draws(kP, 0.1);  // a word is kept unless its draw falls between sharp bounds
+  frequencies(draws, {});
+  EXPECT_LT(draws.computed[1] + draws.computed[2], 0.02 * kDraws);
+  Scores nucleus(kP, 0.01);
+  frequencies(nucleus, {.temperature = 0.8, .top_p = 0.95});
+  EXPECT_LT(nucleus.computed[1] + nucleus.computed[2], 0.1 * kDraws);
 }
 
 TEST(Sampling, TemperatureZeroIsTheMostLikelyTokenAndTiesGoToTheLower) {

@@ -40,7 +40,10 @@ class DecodingSession {
   int64_t tokens() const { return tokens_; }  // fed so far
   /// The last of them, at most W: of a windowed text those that the next token is predicted from.
   std::span<const int64_t> context() const { return context_; }
-  int64_t memory_bytes() const { return memory_.bytes(); }
+  /// State, and the bounds that draws were helped by: bounded, however long the text.
+  int64_t memory_bytes() const {
+    return memory_.bytes() + (cluster_bounds_ ? cluster_bounds_->memory_bytes() : 0);
+  }
 
  private:
   /// Adds a token to the context; where that is full, the older half goes, and the memory with it.
@@ -55,6 +58,7 @@ class DecodingSession {
   bool windowed_;
   DecodingMemory
       memory_;  // of a windowed text: the begin of the context, and all of it between feeds
+  std::shared_ptr<ClusterBounds> cluster_bounds_;  // of the model's weights at the begin
   std::vector<int64_t> context_;
   int64_t tokens_ = 0;
 };

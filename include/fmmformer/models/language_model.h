@@ -7,6 +7,7 @@
 #include "fmmformer/models/model.h"
 #include "fmmformer/models/token_scores.h"
 #include "fmmformer/nn/adaptive_softmax.h"
+#include "fmmformer/nn/cluster_bounds.h"
 #include "fmmformer/nn/decoding_memory.h"
 
 namespace fmmformer {
@@ -22,8 +23,12 @@ class LanguageModel : public Model {
 
   /// Goes on with the text that `memory` holds by tokens [1, N] (N is 1 unless it is empty), and
   /// returns what may come after the last of them. What is returned must not outlive the model.
-  /// Without gradients. models/decoding_session.h does this for a text of any length.
-  TokenScores next_token(const at::Tensor& tokens, DecodingMemory& memory) const;
+  /// Without gradients. models/decoding_session.h does this for a text of any length. `bounds`:
+  /// cluster_bounds(), or none; kept by the caller from token to token.
+  TokenScores next_token(const at::Tensor& tokens, DecodingMemory& memory,
+                         const std::shared_ptr<ClusterBounds>& bounds = nullptr) const;
+  /// Of the weights as they are now; none without an adaptive softmax, or where there is no kernel.
+  std::shared_ptr<ClusterBounds> cluster_bounds() const;
 
   const ModelConfig& config() const { return config_; }
 

@@ -38,8 +38,9 @@ struct SamplingOptions {
 /// parts of the scores are computed that matter: one whose whole mass is too small to hold a token
 /// of the top k is left alone, any other is computed when a draw falls on the bound of its mass
 /// (the part by which that is too high is drawn again), or when bounds leave it open whether a
-/// token is among the top p. Throws c10::ValueError for options outside their ranges,
-/// c10::Error for scores that are not finite.
+/// token is among the top p; where there are bounds of a part's tokens, they are asked first.
+/// Throws c10::ValueError for options outside their ranges, c10::Error for scores that are not
+/// finite.
 int64_t sample_token(const TokenScores& scores, const SamplingOptions& options,
                      std::span<const int64_t> recent, Random& random);
 
