@@ -231,8 +231,11 @@ class Call {
   States scratch_states(const Pass& pass, int64_t entries, std::vector<Tensor>& owner) const {
     const int64_t rows = entries * pass.maps * problem_.head_dim;
     owner.push_back(at::empty({rows * (pass.channels + 1)}, floats_));
-    float* sums = owner.back().data_ptr<float>();
-    float* key_sums = sums + rows * pass.channels;
+    return states_in(owner.back(), pass, entries);
+  }
+  States states_in(const Tensor& memory, const Pass& pass, int64_t entries) const {
+    float* sums = memory.data_ptr<float>();
+    float* key_sums = sums + entries * pass.maps * problem_.head_dim * pass.channels;
     // The kernels count maps from the operator's first.
     return {sums - pass.first_map * problem_.head_dim * pass.channels,
             key_sums - pass.first_map * problem_.head_dim, pass.maps, pass.channels,
@@ -247,14 +250,12 @@ class Call {
   bool keeps_starts() const {
     return problem_.options.causal && shares_states() && passes_.size() == 1;
   }
-  std::vector<int64_t> starts_shape() const {
-    return {problem_.batch * problem_.heads, segments_, problem_.feature_maps(), problem_.head_dim,
-            problem_.value_dim};
-  }
-  /// `saved` may be of a forward that cut the sequence otherwise, since strides need not survive
-  /// autograd's hooks for saved tensors.
+  /// They are in far_sums; far_key_sums is empty, and its shape says where segments begin: backward
+  /// may cut the sequence otherwise, since strides need not survive autograd's hooks for saved
+  /// tensors.
+  std::vector<int64_t> cut_as_shape() const { return {0, segments_, segment_length_}; }
   bool has_starts(const ForwardResult& saved) const {
-    return keeps_starts() && saved.far_sums.sizes() == at::IntArrayRef(starts_shape());
+    return keeps_starts() && saved.far_key_sums.sizes() == at::IntArrayRef(cut_as_shape());
   }
 
   /// The sums of the passes over one block of v's channels; `memory` outlives them.
@@ -300,8 +301,9 @@ class Call {
     return joined(args, states, problem_.options.causal ? Scan::kBefore : Scan::kTotal, pass,
                   owner);
   }
+  int64_t all_segments() const { return problem_.batch * problem_.heads * segments_; }
   States segment_states(const Pass& pass, std::vector<Tensor>& owner) const {
-    return scratch_states(pass, problem_.batch * problem_.heads * segments_, owner);
+    return scratch_states(pass, all_segments(), owner);
   }
 
   Gradients empty_gradients() const;
@@ -332,15 +334,13 @@ Tensors5 Call::forward(Keep keep) {
   };
   const bool state_kept = maps > 0 && (keep == Keep::kState || !options.causal);
   const bool starts_kept = keep == Keep::kForBackward && keeps_starts();
-  std::vector<int64_t> sums_shape = {batch, heads, maps, problem_.head_dim, problem_.value_dim};
-  if (starts_kept) sums_shape = starts_shape();
   Tensor out = at::empty({batch, length, heads, problem_.value_dim}, inputs_.q.options());
   Tensor log_sum_exp = sum_tensor(options.window.has_value(), {batch, heads, length});
   Tensor normalisers = sum_tensor(maps > 0 && options.normaliser == Normaliser::kRowSum,
                                   {batch, heads, maps, length});
-  Tensor far_sums = sum_tensor(state_kept || starts_kept, sums_shape);
-  Tensor far_key_sums =
-      sum_tensor(state_kept || starts_kept, at::IntArrayRef(sums_shape).slice(0, 4));
+  Tensor far_sums =
+      sum_tensor(state_kept, {batch, heads, maps, problem_.head_dim, problem_.value_dim});
+  Tensor far_key_sums = sum_tensor(state_kept, {batch, heads, maps, problem_.head_dim});
   Tensor partial;
   for (const Pass& pass : passes_) {
     std::vector<Tensor> owner;
@@ -349,9 +349,11 @@ Tensors5 Call::forward(Keep keep) {
     args.log_sum_exp = log_sum_exp.data_ptr<float>(),
     args.normalisers = normalisers.data_ptr<float>();
     if (pass.maps > 0 && sums_keys_first()) {
-      const States states =
-          starts_kept ? tensor_states(far_sums, far_key_sums, pass) : segment_states(pass, owner);
-      args.start = key_states(args, states, pass, owner);
+      args.start = key_states(args, segment_states(pass, owner), pass, owner);
+      if (starts_kept) {
+        far_sums = owner.front();
+        far_key_sums = at::empty(cut_as_shape(), floats_);
+      }
     }
     if (pass.maps > 0 && state_kept) args.made = tensor_states(far_sums, far_key_sums, pass);
     args.partial_out = block_partial(pass, partial);
@@ -374,7 +376,7 @@ Call::Gradients Call::empty_gradients() const {
                       .far_weight = like(weights_.far_weight),
                       .row_dots = at::empty({batch, heads, maps + 1, length}, floats_)};
   if (gradients.near_weight.numel() + gradients.far_weight.numel() > 0) {
-    const int64_t shape[] = {batch * heads * segments_, maps + 1, problem_.value_dim};
+    const int64_t shape[] = {all_segments(), maps + 1, problem_.value_dim};
     // Without a near field nothing writes its row.
     gradients.weight_sums =
         problem_.options.window ? at::empty(shape, floats_) : at::zeros(shape, floats_);
@@ -416,7 +418,7 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
     States query_states;
     args = backward_args(pass, /*keys_are_rows=*/false, grad, saved, gradients);
     if (far_in_segments && has_starts(saved)) {
-      args.start = tensor_states(saved.far_sums, saved.far_key_sums, pass);
+      args.start = states_in(saved.far_sums, pass, all_segments());
       args.start.source = joined_source(Scan::kBefore);
     } else if (far_in_segments) {
       args.start = key_states(args, segment_states(pass, owner), pass, owner);
