@@ -73,8 +73,8 @@ TokenScores LanguageModel::next_token(const Tensor& tokens, DecodingMemory& memo
   if (!bounds) return {std::move(parts), compute};
   std::vector<double> masses;
   for (size_t part = 1; part < parts.size(); ++part) masses.push_back(parts[part].log_mass);
-  const auto bound = [token = std::make_shared<ClusterBounds::Token>(*bounds, hidden), masses](
-                         size_t part, TokenScores::Sharpness sharpness) {
+  const auto bound = [bounds, token = std::make_shared<ClusterBounds::Token>(*bounds, hidden),
+                      masses](size_t part, TokenScores::Sharpness sharpness) {
     if (part == 0) return TokenScores::Bounds{};
     const auto cluster = static_cast<int64_t>(part) - 1;
     // Words with more than this times the mean probability of their cluster. In one as uneven as a

@@ -148,7 +148,7 @@ std::optional<int64_t> token_at(std::span<const Candidate> candidates, double pl
 /// One of the k likeliest, and of those one of the fewest whose share reaches top_p.
 int64_t drawn_from_likeliest(Weighing& weighing, size_t k, double top_p, Random& random) {
   auto candidates = likeliest(weighing, k);
-  if (top_p < 1) keep_nucleus(candidates, top_p, weighing);
+  if (candidates.size() > 1 && top_p < 1) keep_nucleus(candidates, top_p, weighing);
   if (candidates.size() == 1) return candidates[0].token;
   std::ranges::sort(candidates, {}, &Candidate::token);
   const double place = random.uniform();

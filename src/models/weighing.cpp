@@ -23,11 +23,6 @@ void check(bool is_number) {
               "its weights may have diverged in training: use an earlier checkpoint");
 }
 
-double log_sum(const std::vector<float>& values) {
-  const float highest = cpu::highest(values);
-  return static_cast<double>(highest) + std::log(cpu::exp_sum(values, highest));
-}
-
 /// Calls use(i) for all scores but those of blocks that have none as high as least() says then.
 template <typename T, typename Least, typename Use>
 void for_high(const std::vector<T>& scores, const Least& least, const Use& use) {
@@ -191,8 +186,8 @@ Interval Weighing::log_mass(size_t part) {
   } else {
     Interval mass = mass_of_whole(part);
     if (knows_tokens(part)) {
-      mass.low = std::max(mass.low, log_sum(known.low));
-      mass.high = std::max(mass.low, std::min(mass.high, log_sum(known.high)));
+      mass.low = std::max(mass.low, cpu::log_sum_exp(known.low));
+      mass.high = std::max(mass.low, std::min(mass.high, cpu::log_sum_exp(known.high)));
     }
     known.log_mass = mass;
   }

@@ -39,12 +39,6 @@ void prefetch(const cpu::RowMatrix& matrix, int64_t row) {
   for (int64_t c = 0; c < matrix.columns; c += kLine) __builtin_prefetch(values + c);
 }
 
-/// log of the sum of exp(values).
-double log_sum(const std::vector<float>& values) {
-  const float reference = cpu::highest(values);
-  return static_cast<double>(reference) + std::log(cpu::exp_sum(values, reference));
-}
-
 std::vector<float> plus(const std::vector<float>& values, double summand) {
   const auto rounded = static_cast<float>(summand);
   std::vector<float> sums(values.size());
@@ -124,7 +118,7 @@ void ClusterBounds::Token::sharpen(int64_t i, double likely) {
   const int64_t size = std::ssize(known.high), columns = hidden_.size(-1);
   const cpu::RowMatrix matrix{bounds_.table_of(i), columns};
   const float* x = hidden_.const_data_ptr<float>();
-  const double least = log_sum(known.high) + std::log(likely / static_cast<double>(size));
+  const double least = cpu::log_sum_exp(known.high) + std::log(likely / static_cast<double>(size));
   for_rows(size, columns, [&](int64_t begin, int64_t end) {
     std::vector<int64_t> rows;
     for (int64_t row = begin; row < end; ++row) {
@@ -143,7 +137,7 @@ void ClusterBounds::Token::sharpen(int64_t i, double likely) {
 
 ClusterBounds::Bounds ClusterBounds::Token::log_probabilities(int64_t i, double log_mass) {
   const Bounds& known = logits(i);
-  const double least = log_sum(known.low), most = log_sum(known.high);
+  const double least = cpu::log_sum_exp(known.low), most = cpu::log_sum_exp(known.high);
   if (!std::isfinite(least) || !std::isfinite(most) || !std::isfinite(log_mass)) return {};
   return {plus(known.low, log_mass - most - kRounding),
           plus(known.high, log_mass - least + kRounding)};

@@ -27,7 +27,8 @@ class LanguageModel : public Model {
   /// cluster_bounds(), or none; kept by the caller from token to token.
   TokenScores next_token(const at::Tensor& tokens, DecodingMemory& memory,
                          const std::shared_ptr<ClusterBounds>& bounds = nullptr) const;
-  /// Of the weights as they are now; none without an adaptive softmax, or where there is no kernel.
+  /// Of weights that stay as they are meanwhile; none without an adaptive softmax, or where there
+  /// is no kernel.
   std::shared_ptr<ClusterBounds> cluster_bounds() const;
 
   const ModelConfig& config() const { return config_; }

@@ -16,8 +16,8 @@ namespace fmmformer {
 /// asked for. Kept for a text; ClusterBounds::Token is about one of its tokens.
 class ClusterBounds {
  public:
-  /// Of weights as they are now. None where there is no kernel for it: other devices than a CPU,
-  /// other types than fp32.
+  /// Of weights that stay as they are meanwhile. None where there is no kernel for it: other
+  /// devices than a CPU, other types than fp32.
   static std::shared_ptr<ClusterBounds> of(std::shared_ptr<const AdaptiveSoftmax> softmax,
                                            const at::Tensor& table);
   ~ClusterBounds();

@@ -6,10 +6,12 @@
 #include "hwy/foreach_target.h"
 // clang-format on
 #include <algorithm>
+#include <cmath>
 
 #include "attention/cpu/simd_math-inl.h"
 #include "hwy/highway.h"
 #include "nn/cpu/exp_sum.h"
+#include "nn/cpu/load_first-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {
@@ -28,9 +30,8 @@ HWY_INLINE double for_each_vector(D d, std::span<const hn::TFromD<D>> values,
     auto sum = hn::Zero(d);
     for (size_t i = block; i < end; i += lanes) {
       const size_t count = std::min(lanes, end - i);
-      const auto value = count == lanes
-                             ? hn::LoadU(d, values.data() + i)
-                             : hn::MaskedLoad(hn::FirstN(d, count), d, values.data() + i);
+      const auto value = count == lanes ? hn::LoadU(d, values.data() + i)
+                                        : load_first(d, values.data() + i, count);
       const auto weight = exp_nonpositive(d, hn::Sub(value, hn::Set(d, reference)));
       sum = hn::Add(sum, use(i, count, value, weight));
     }
@@ -93,6 +94,10 @@ HWY_EXPORT(ExpAllDouble);
 float highest(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(Highest)(values); }
 double exp_sum(std::span<const float> values, float reference, float least) {
   return HWY_DYNAMIC_DISPATCH(ExpSum)(values, reference, least);
+}
+double log_sum_exp(std::span<const float> values) {
+  const float reference = highest(values);
+  return static_cast<double>(reference) + std::log(exp_sum(values, reference));
 }
 double exp_all(std::span<const float> values, float reference, float* out) {
   return HWY_DYNAMIC_DISPATCH(ExpAllFloat)(values, reference, out);

@@ -15,6 +15,9 @@ float highest(std::span<const float> values);
 double exp_sum(std::span<const float> values, float reference,
                float least = -std::numeric_limits<float>::infinity());
 
+/// log of the sum of exp(values).
+double log_sum_exp(std::span<const float> values);
+
 /// out[i] = exp(values[i] - reference), and their sum.
 double exp_all(std::span<const float> values, float reference, float* out);
 double exp_all(std::span<const double> values, double reference, double* out);

@@ -6,6 +6,7 @@
 #include "hwy/foreach_target.h"
 // clang-format on
 #include "hwy/highway.h"
+#include "nn/cpu/load_first-inl.h"
 #include "nn/cpu/row_product.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -31,10 +32,10 @@ HWY_INLINE void dot_rows(const RowMatrix& matrix, const float* x, const float* b
     for (int r = 0; r < kRows; ++r) sum[r] = hn::MulAdd(hn::LoadU(d, row[r] + c), factor, sum[r]);
   }
   if (c < matrix.columns) {
-    const auto rest = hn::FirstN(d, static_cast<size_t>(matrix.columns - c));
-    const auto factor = hn::MaskedLoad(rest, d, x + c);
+    const auto rest = static_cast<size_t>(matrix.columns - c);
+    const auto factor = load_first(d, x + c, rest);
     for (int r = 0; r < kRows; ++r) {
-      sum[r] = hn::MulAdd(hn::MaskedLoad(rest, d, row[r] + c), factor, sum[r]);
+      sum[r] = hn::MulAdd(load_first(d, row[r] + c, rest), factor, sum[r]);
     }
   }
   for (int r = 0; r < kRows; ++r) {

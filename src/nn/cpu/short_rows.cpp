@@ -40,10 +40,11 @@ HWY_INLINE void bound_block(const ShortRows& rows, const ShortVector& x, const f
     const auto sum = hn::ConvertTo(d, hn::RearrangeToOddPlusEven(even, odd));
     const int64_t row = block * kShortBlock + lane;
     const auto scale = hn::LoadU(d, rows.scales.data() + row);
-    const auto middle =
-        hn::MulAdd(hn::Mul(scale, hn::Set(d, x.scale)), sum, hn::LoadU(d, bias + lane));
+    const auto summand = hn::LoadU(d, bias + lane);
+    const auto middle = hn::MulAdd(hn::Mul(scale, hn::Set(d, x.scale)), sum, summand);
+    const auto rounding = hn::Mul(hn::Abs(summand), hn::Set(d, 0x1p-22F));
     const auto error = hn::MulAdd(hn::LoadU(d, rows.errors.data() + row), hn::Set(d, x.norm),
-                                  hn::Mul(scale, hn::Set(d, x_error)));
+                                  hn::MulAdd(scale, hn::Set(d, x_error), rounding));
     hn::StoreU(hn::Sub(middle, error), d, out.low + lane);
     hn::StoreU(hn::Add(middle, error), d, out.high + lane);
   }
@@ -81,7 +82,7 @@ ShortRows::ShortRows(int64_t rows, int64_t columns) : rows(rows), columns(column
 
 void shorten_rows(const RowMatrix& matrix, int64_t begin, int64_t end, ShortRows& to) {
   // A sum of n products is off by n 2^-24 of |row| |x| at most, in whatever order; there are two,
-  // and twice that covers scales, a bias and the norms themselves.
+  // and twice that covers scales and the norms themselves. A bias adds its own, in bound_block.
   const double rounding = std::ldexp(4.0 * static_cast<double>(matrix.columns), -24);
   for (int64_t i = begin; i < end; ++i) {
     const float* row = matrix.values + i * matrix.columns;
