@@ -76,7 +76,7 @@ with-cuda: build/build.ninja
 	@if grep -qsE '^FMMFORMER_(CUDA:STRING|CUDA_OPTIMIZE:BOOL)=OFF' build/CMakeCache.txt; then \
 	  cmake --preset release -DFMMFORMER_CUDA=AUTO -DFMMFORMER_CUDA_OPTIMIZE=ON; fi
 build-for-tests: FIRST_TIME := $(UNOPTIMIZED)
-build-for-tests: build/build.ninja .venv/fmmformer.stamp
+build-for-tests: $(if $(UNOPTIMIZED),build/build.ninja,with-cuda) .venv/fmmformer.stamp
 	@if grep -qs '^FMMFORMER_CUDA:STRING=OFF' build/CMakeCache.txt; then \
 	  cmake --preset release -DFMMFORMER_CUDA=AUTO $(UNOPTIMIZED); fi
 	cmake --build --preset release -j $(JOBS)

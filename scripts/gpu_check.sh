@@ -17,6 +17,7 @@ steps=("$@")
 python=${PYTHON:-.venv/bin/python}
 program=${FMMFORMER_PROGRAM:-build/fmmformer}
 cpp_tests=${FMMFORMER_CPP_TESTS:-build/tests}
+[ -n "${FMMFORMER_LIBRARY:-}" ] || scripts/has_gpu_kernels.sh build || exit 1
 export FMMFORMER_LIBRARY=${FMMFORMER_LIBRARY:-$PWD/build/libfmmformer_ops.so}
 export PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 mkdir -p "$out" || exit 1

@@ -14,10 +14,7 @@ archive=$(realpath -m "$1")
 shift
 build=$root/build
 [ -x "$build/fmmformer" ] || { echo "pack_build: there is no $build/fmmformer; run \`make build\`" >&2; exit 1; }
-if grep -qs '^FMMFORMER_CUDA_OPTIMIZE:BOOL=OFF' "$build/CMakeCache.txt"; then
-  echo "pack_build: the CUDA kernels in build/ are not optimised; run \`make build\`" >&2
-  exit 1
-fi
+"$root/scripts/has_gpu_kernels.sh" "$build" || exit 1
 tests=("$@")
 [ $# -gt 0 ] || tests=(attention/fmm_attention_test attention/fast_weight_attention_test nn/nn_test train/train_step_test)
 
@@ -30,9 +27,8 @@ for test in "${tests[@]}"; do
 done
 find "$kit" -type f -exec strip {} +
 # What belongs to the C library, the driver or torch is that machine's own.
-ldd "$build/fmmformer" | awk '/=> \/(usr\/)?lib/ {print $3}' |
-  grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcuda|libnv[^/]*)\.so' |
-  xargs -r cp -t "$kit/libs"
+own='/(libc|libm|libdl|librt|libpthread|libstdc[+][+]|libgcc_s|libcuda|libnv[^/]*)[.]so'
+ldd "$build/fmmformer" | awk -v own="$own" '/=> \/(usr\/)?lib/ && $3 !~ own {print $3}' | xargs -r cp -t "$kit/libs"
 cat >"$kit/env.sh" <<'ENV'
 # Sourced: the packed program and library beside this machine's torch.
 kit=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
