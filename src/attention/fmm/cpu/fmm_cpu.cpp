@@ -135,7 +135,6 @@ class FarStates {
   }
   /// ... or into the sum over all segments of the pair, in every segment.
   void share_totals(const Cut& cut) {
-    if (cut.segments == 1) return;
     Tensor by_pair = memory_.view({cut.batch * cut.heads, cut.segments, size_});
     Tensor total = by_pair.select(1, 0).clone();
     for (int64_t s = 1; s < cut.segments; ++s) total.add_(by_pair.select(1, s));
@@ -150,17 +149,19 @@ class FarStates {
 // Whether a task needs sums that other tasks made.
 template <typename Real>
 bool shares_states(const SweepArgs<Real>& args, const Cut& cut) {
-  return args.maps > 0 && cut.tasks() > 0 && (!args.causal || cut.segments > 1);
+  return args.maps > 0 && cut.segments > 1;
 }
 
-// A causal sweep over a whole sequence starts from nothing and keeps its state to itself: one per
-// thread, not per task.
+// A task that has a whole sequence to itself sums for itself: a state per thread, not per task. It
+// takes one sweep after the other, while the sequence is in the thread's own cache.
+enum class OwnSums { kKeys, kQueries };
 template <typename Real>
-FarState<Real> fresh_state(const SweepArgs<Real>& args) {
+FarState<Real> own_state(const SweepArgs<Real>& args, OwnSums which) {
   if (args.maps == 0) return {};
-  thread_local Arena memory;
-  memory.reset();
-  Real* start = memory.take_zeros<Real>(cpu::far_state_size(args));
+  thread_local Arena memory[2];
+  Arena& own = memory[static_cast<int>(which)];
+  own.reset();
+  Real* start = own.take_zeros<Real>(cpu::far_state_size(args));
   return {start, start + cpu::feature_width(args) * cpu::padded(args.value_dim)};
 }
 
@@ -231,7 +232,9 @@ Tensors5 forward(const Problem& problem, const AttentionInputs& inputs, const Bl
   prepare_key_states(args, cut, states);
   cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
     const Segment segment = cut.segment(task);
-    const FarState<Real> state = shares_states(args, cut) ? states[task] : fresh_state(args);
+    const bool shared = shares_states(args, cut);
+    const FarState<Real> state = shared ? states[task] : own_state(args, OwnSums::kKeys);
+    if (!shared && maps > 0 && !args.causal) sum_keys(args, segment, arena, state);
     forward_sweep(args, segment, arena, state);
     // Two-sided every segment holds the total; causal the last one ends with it.
     if (!state_kept || segment.end < length) return;
@@ -288,37 +291,45 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   args.row_dots = row_dots.template data_ptr<Real>();
 
   const Cut cut(problem);
-  const bool shared = shares_states(args, cut);
-  FarStates<Real> states = shared ? FarStates<Real>(args, cut.tasks()) : FarStates<Real>();
-  if (args.causal) {
-    prepare_key_states(args, cut, states);
-  } else if (shared) {
-    cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena&) {
-      const int64_t pair = task / cut.segments, rows = maps * problem.head_dim;
-      pack_state<Real>(
-          args, saved.far_sums.template const_data_ptr<Real>() + pair * rows * problem.value_dim,
-          saved.far_key_sums.template const_data_ptr<Real>() + pair * rows, states[task]);
-    });
-  }
-
   Tensor weight_sums = at::zeros({cut.tasks(), maps + 1, 1}, at::kDouble);
   Tensor channel_sums = at::zeros({cut.tasks(), maps + 1, value_width}, at::kDouble);
-  // Later segments' queries reach earlier keys (two-sided: all do), so their sums are gathered on
-  // the way.
-  FarStates<Real> query_sums = shared ? FarStates<Real>(args, cut.tasks()) : FarStates<Real>();
-  cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
-    query_sweep(args, cut.segment(task), arena, shared ? states[task] : fresh_state(args),
-                shared ? query_sums[task] : FarState<Real>{},
+  const auto queries = [&](int64_t task, Arena& arena, FarState<Real> keys, FarState<Real> sums) {
+    query_sweep(args, cut.segment(task), arena, keys, sums,
                 weight_sums.data_ptr<double>() + task * (maps + 1));
-  });
-  if (shared) {
+  };
+  const auto keys = [&](int64_t task, Arena& arena, FarState<Real> sums) {
+    key_sweep(args, cut.segment(task), arena, sums,
+              channel_sums.data_ptr<double>() + task * (maps + 1) * value_width);
+  };
+  const auto restore_total = [&](int64_t task, FarState<Real> state) {
+    const int64_t pair = task / cut.segments, rows = maps * problem.head_dim;
+    pack_state<Real>(
+        args, saved.far_sums.template const_data_ptr<Real>() + pair * rows * problem.value_dim,
+        saved.far_key_sums.template const_data_ptr<Real>() + pair * rows, state);
+  };
+  if (!shares_states(args, cut)) {
+    cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
+      const FarState<Real> key_sums = own_state(args, OwnSums::kKeys);
+      const FarState<Real> query_sums = own_state(args, OwnSums::kQueries);
+      const bool two_sided_far = maps > 0 && !args.causal;
+      if (two_sided_far) restore_total(task, key_sums);
+      queries(task, arena, key_sums, two_sided_far ? query_sums : FarState<Real>{});
+      keys(task, arena, query_sums);
+    });
+  } else {
+    FarStates<Real> key_sums(args, cut.tasks()), query_sums(args, cut.tasks());
+    if (args.causal) prepare_key_states(args, cut, key_sums);
+    // Later segments' queries reach earlier keys (two-sided: all do), so their sums are gathered on
+    // the way.
+    cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
+      if (!args.causal) restore_total(task, key_sums[task]);
+      queries(task, arena, key_sums[task], query_sums[task]);
+    });
     args.causal ? query_sums.scan_exclusive(cut, /*from_the_end=*/true)
                 : query_sums.share_totals(cut);
+    cpu::parallel_tasks(cut.tasks(), cut.cost(args),
+                        [&](int64_t task, Arena& arena) { keys(task, arena, query_sums[task]); });
   }
-  cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
-    key_sweep(args, cut.segment(task), arena, shared ? query_sums[task] : fresh_state(args),
-              channel_sums.data_ptr<double>() + task * (maps + 1) * value_width);
-  });
 
   const Tensor by_task =
       args.uniform_weights ? weight_sums : channel_sums.slice(-1, 0, problem.value_dim);
