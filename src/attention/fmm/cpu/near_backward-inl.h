@@ -203,8 +203,8 @@ HWY_NOINLINE void near_backward(const SweepArgs<Real>& args, const NearQueries<R
       all_columns_seen(queries.begin, queries.count, args.left, args.right, args.length);
   const auto for_blocks = [&](NearPass pass) {
     for (int64_t b = all.begin; b < all.end; b += kNearBlock) {
-      load_block(args, queries.rows, {b, std::min(b + kNearBlock, all.end)}, b,
-                 /*transpose_values=*/true, scratch.block);
+      load_block(args, queries.rows, b, std::min(b + kNearBlock, all.end),
+                 /*transpose_values=*/true, scratch);
       near_backward_block(args, queries, pass, scratch, keys);
     }
   };

@@ -30,7 +30,7 @@ inline constexpr int64_t kNearStride =
 template <typename Real>
 constexpr Real kNoScore = sizeof(Real) == 8 ? Real(-1e300) : Real(-1e30);
 
-/// The keys and values of one block, plain and transposed.
+/// The keys and values of neighbouring columns, plain and transposed.
 template <typename Real>
 struct NearBlock {
   int64_t begin = 0, end = 0;  // absolute column numbers
@@ -39,11 +39,18 @@ struct NearBlock {
   Real* v;                     // [columns, padded Dv]
   Real* v_t;                   // [padded Dv, kNearStride]
   Real* live;                  // [columns] 1 or 0
+
+  /// The columns [first, last) of this block.
+  HWY_INLINE NearBlock part(int64_t first, int64_t last, int64_t width, int64_t value_width) const {
+    const int64_t at = first - begin;
+    return {first, last, k + at * width, k_t + at, v + at * value_width, v_t + at, live + at};
+  }
 };
 
 template <typename Real>
 struct NearScratch {
-  NearBlock<Real> block;
+  NearBlock<Real> loaded;   // up to kNearBlock columns
+  NearBlock<Real> block;    // those of them that the chunk sees, or (a wide band) all
   bool holds_band = false;  // the block has all columns of the current chunk (load_band)
   Real* scores;             // [kChunk, kNearStride]; later probabilities
   Real* score_grads;        // [kChunk, kNearStride]
@@ -54,11 +61,11 @@ struct NearScratch {
 
   NearScratch(const SweepArgs<Real>& args, Arena& arena) {
     const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
-    block.k = arena.take<Real>(kNearStride * width);
-    block.k_t = arena.take<Real>(width * kNearStride);
-    block.v = arena.take<Real>(kNearStride * value_width);
-    block.v_t = arena.take<Real>(value_width * kNearStride);
-    block.live = arena.take<Real>(2 * kNearStride);
+    loaded.k = arena.take<Real>(kNearStride * width);
+    loaded.k_t = arena.take<Real>(width * kNearStride);
+    loaded.v = arena.take<Real>(kNearStride * value_width);
+    loaded.v_t = arena.take<Real>(value_width * kNearStride);
+    loaded.live = arena.take<Real>(2 * kNearStride);
     for (Real** tile : {&scores, &score_grads, &factors})
       *tile = arena.take<Real>(kChunk * kNearStride);
     accumulated = arena.take<Real>(kChunk * value_width);
@@ -82,35 +89,55 @@ HWY_INLINE BlockRange all_columns_seen(int64_t begin, int64_t count, int64_t bef
   return {std::max<int64_t>(begin - before, 0), std::min(begin + count + after, length)};
 }
 
-/// Loads the keys and values [begin, end); rows up to `padded_end` that do not exist become zeros.
+/// Loads keys and values behind those that `loaded` has: up to the column `end`, and up to three
+/// more. Rows that do not exist become zeros.
 template <typename Real>
-HWY_NOINLINE void load_block(const SweepArgs<Real>& args, const Rows& rows, const BlockRange& range,
-                             int64_t padded_end, bool transpose_values, NearBlock<Real>& block) {
+HWY_NOINLINE void load_columns(const SweepArgs<Real>& args, const Rows& rows, int64_t end,
+                               bool transpose_values, NearBlock<Real>& loaded) {
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
-  const int64_t begin = range.begin, columns = range.end - begin;
-  const int64_t count = std::max(round_up(columns, 4), padded_end - begin);
-  block.begin = begin, block.end = range.end;
-  load_rows(args.element, args.k, rows, begin, count, args.head_dim, block.k);
-  transpose(count, width, block.k, width, block.k_t, kNearStride);
-  load_rows(args.element, args.v, rows, begin, count, args.value_dim, block.v);
-  if (transpose_values) transpose(count, value_width, block.v, value_width, block.v_t, kNearStride);
-  // Vectors may overhang the block: what lies beyond it belongs to the next block, if to anything.
-  fill_row(columns, Real(1), block.live);
-  fill_row(kNearStride - columns, Real(0), block.live + columns);
-  if (rows.mask == nullptr) return;
-  for (int64_t c = 0; c < columns; ++c) block.live[c] = rows.mask[begin + c] ? Real(1) : Real(0);
+  const int64_t begin = loaded.end, at = begin - loaded.begin, count = round_up(end - begin, 4);
+  Real *k = loaded.k + at * width, *v = loaded.v + at * value_width;
+  load_rows(args.element, args.k, rows, begin, count, args.head_dim, k);
+  transpose(count, width, k, width, loaded.k_t + at, kNearStride);
+  load_rows(args.element, args.v, rows, begin, count, args.value_dim, v);
+  if (transpose_values) transpose(count, value_width, v, value_width, loaded.v_t + at, kNearStride);
+  // Vectors may overhang the columns: nothing is alive there.
+  if (at == 0) fill_row(kNearStride, Real(0), loaded.live);
+  for (int64_t c = 0; c < count; ++c)
+    loaded.live[at + c] = rows.live(begin + c) ? Real(1) : Real(0);
+  loaded.end = begin + count;
+}
+
+/// Loads the columns [begin, end) of a band of several blocks.
+template <typename Real>
+HWY_INLINE void load_block(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                           int64_t end, bool transpose_values, NearScratch<Real>& scratch) {
+  scratch.loaded.begin = scratch.loaded.end = begin;
+  load_columns(args, rows, end, transpose_values, scratch.loaded);
+  // What lies beyond the block belongs to the next one, if to anything.
+  fill_row(kNearStride - (end - begin), Real(0), scratch.loaded.live + (end - begin));
+  scratch.block = scratch.loaded;
+  scratch.block.end = end;
 }
 
 /// Loads all columns that the queries [begin, begin + count) see, where they fit one block; else
 /// near_forward and near_backward go through several. The chunk's own keys are among them: where
-/// `holds_band`, the far field takes them from here.
+/// `holds_band`, the far field takes them from here. What the chunk before has loaded is kept as
+/// long as there is room behind it.
 template <typename Real>
 HWY_INLINE void load_band(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
                           int64_t count, bool transpose_values, NearScratch<Real>& scratch) {
   const BlockRange all = all_columns_seen(begin, count, args.left, args.right, args.length);
-  const int64_t padded_end = begin + count;
-  scratch.holds_band = args.has_near && std::max(all.end, padded_end) - all.begin <= kNearBlock;
-  if (scratch.holds_band) load_block(args, rows, all, padded_end, transpose_values, scratch.block);
+  const int64_t end = std::max(all.end, begin + count);
+  scratch.holds_band = args.has_near && end - all.begin <= kNearBlock;
+  if (!scratch.holds_band) return;
+  NearBlock<Real>& loaded = scratch.loaded;
+  const bool goes_on = loaded.begin <= all.begin && all.begin <= loaded.end &&
+                       end - loaded.begin <= kNearBlock &&
+                       (all.begin - loaded.begin) % kVectorPad == 0;  // vectors stay aligned
+  if (!goes_on) loaded.begin = loaded.end = all.begin;
+  if (loaded.end < end) load_columns(args, rows, end, transpose_values, loaded);
+  scratch.block = loaded.part(all.begin, all.end, padded(args.head_dim), padded(args.value_dim));
 }
 
 /// The columns of a block that at least one of the rows [row, row + kNearRows) sees, relative to

@@ -124,8 +124,8 @@ HWY_INLINE void near_forward_in_two_steps(const SweepArgs<Real>& args, const Row
   const BlockRange all = all_columns_seen(begin, count, args.left, args.right, args.length);
   for (int64_t b = all.begin; b < all.end; b += kNearBlock) {
     if (!scratch.holds_band) {
-      load_block(args, rows, {b, std::min(b + kNearBlock, all.end)}, b, /*transpose_values=*/false,
-                 scratch.block);
+      load_block(args, rows, b, std::min(b + kNearBlock, all.end), /*transpose_values=*/false,
+                 scratch);
     }
     for (int64_t r = 0; r < count; r += kNearRows)
       near_forward_rows(args, rows, begin, r, q_tile, Real(0), scratch.accumulated, scratch);
