@@ -166,27 +166,32 @@ HWY_INLINE int64_t element_size(Element element) {
 /// them took a third of a light sweep. Asking for many at once blocks just as well: loops over rows
 /// ask for one row a turn.
 class NextRows {
-  // A head's rows of this many bytes stay in the second-level cache from one sweep to the next.
-  static constexpr int64_t kAlwaysCached = 128 * 1024;
+  // Fewer bytes than this are one short sequence's, which is soon in the cache.
+  static constexpr int64_t kAlwaysCached = 32 * 1024;
 
  public:
   NextRows() = default;  // asks for nothing
   NextRows(Element element, const Rows& rows, int64_t begin)
       : size_(element_size(element)), rows_(rows), begin_(begin) {}
 
-  NextRows& add(const View& view, int64_t dim) {
+  /// `ahead`: the chunk reads so many rows more than its own.
+  NextRows& add(const View& view, int64_t dim, int64_t ahead = 0) {
     if (rows_.length * dim * size_ < kAlwaysCached) return *this;
+    const int64_t begin = begin_ + ahead;
     views_[count_++] = {
-        static_cast<const char*>(view.data) + row_offset(view, rows_, begin_) * size_,
-        view.row_stride * size_, dim * size_};
+        .data = static_cast<const char*>(view.data) + row_offset(view, rows_, begin) * size_,
+        .stride = view.row_stride * size_,
+        .bytes = dim * size_,
+        .first = -begin,
+        .end = rows_.length - begin};
     return *this;
   }
   HWY_INLINE void ask_for(int64_t row) const {
-    if (count_ == 0 || begin_ + row < 0 || begin_ + row >= rows_.length) return;
     for (int n = 0; n < count_; ++n) {
-      const char* start = views_[n].data + row * views_[n].stride;
-      for (int64_t byte = 0; byte < views_[n].bytes; byte += 64)
-        __builtin_prefetch(start + byte, 0, 2);
+      const RowBytes& view = views_[n];
+      if (row < view.first || row >= view.end) continue;
+      const char* start = view.data + row * view.stride;
+      for (int64_t byte = 0; byte < view.bytes; byte += 64) __builtin_prefetch(start + byte, 0, 2);
     }
   }
   HWY_INLINE void ask_for_all() const {
@@ -194,14 +199,15 @@ class NextRows {
   }
 
  private:
-  struct Bytes {
-    const char* data;
+  struct RowBytes {
+    const char* data;  // of the next chunk's first row
     int64_t stride, bytes;
+    int64_t first, end;  // which rows exist, counted from there
   };
   int64_t size_ = 0;
   Rows rows_{};
   int64_t begin_ = 0;
-  Bytes views_[6];
+  RowBytes views_[7];
   int count_ = 0;
 };
 

@@ -60,8 +60,10 @@ void sum_keys_of(const SweepArgs<Real>& args, const Segment& segment, Arena& are
   ForwardTiles<Real> tiles(args, arena);
   for (int64_t begin = segment.begin; begin < segment.end; begin += kChunk) {
     const int64_t count = round_up(std::min(kChunk, segment.end - begin), 8);
+    NextRows next(args.element, rows, begin + kChunk);
+    next.add(args.k, args.head_dim).add(args.v, args.value_dim);
     load_keys(args, rows, begin, count, tiles);
-    feature_rows(args, rows, begin, count, tiles.k, NextRows(), tiles.k_features);
+    feature_rows(args, rows, begin, count, tiles.k, next, tiles.k_features);
     add_keys(args, count, tiles, state);
     for (int64_t j = 0; j < count; ++j)
       add_row(features, tiles.k_features.values + j * features, state.key_sums);
@@ -147,10 +149,8 @@ void forward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena
     const int64_t end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, kVectorPad);
     NextRows next(args.element, rows, begin + kChunk);
-    next.add(args.q, args.head_dim)
-        .add(args.k, args.head_dim)
-        .add(args.v, args.value_dim)
-        .add(args.out, args.value_dim);
+    next.add(args.q, args.head_dim).add(args.out, args.value_dim);
+    next.add(args.k, args.head_dim, args.right).add(args.v, args.value_dim, args.right);
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);
     if (args.maps == 0 || !args.uniform_weights) fill_row(count * value_width, Real(0), tiles.out);
     load_band(args, rows, begin, count, /*transpose_values=*/false, near);

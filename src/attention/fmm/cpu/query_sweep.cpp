@@ -211,8 +211,8 @@ void query_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& 
     const int64_t end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, kVectorPad);
     NextRows next(args.element, rows, begin + kChunk);
-    next.add(args.q, args.head_dim).add(args.k, args.head_dim).add(args.dq, args.head_dim);
-    next.add(args.v, args.value_dim).add(args.grad_out, args.value_dim);
+    next.add(args.q, args.head_dim).add(args.dq, args.head_dim).add(args.grad_out, args.value_dim);
+    next.add(args.k, args.head_dim, args.right).add(args.v, args.value_dim, args.right);
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);
     load_rows(args.element, args.grad_out, rows, begin, count, args.value_dim, tiles.grad);
     const bool keys_before = !args.causal || begin > 0;
