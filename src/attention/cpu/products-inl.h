@@ -7,6 +7,7 @@
 #define FMMFORMER_PRODUCTS_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
@@ -58,6 +59,7 @@ HWY_INLINE void register_tile(int64_t depth, LeftTile<T> a, RowTile<const T> b, 
   }
   const T* HWY_RESTRICT left = a.data;
   const T* HWY_RESTRICT right = b.data;
+#pragma GCC unroll 4  // narrow tiles have few products a step: the loop's own instructions show
   for (int64_t p = 0; p < depth; ++p) {
     hn::Vec<decltype(d)> row[kVectors];
 #pragma GCC unroll 16
@@ -104,20 +106,20 @@ HWY_INLINE void product(int64_t rows, int64_t columns, int64_t depth, LeftTile<T
     for (int64_t column = 0; column < columns;) {
       const RowTile<const T> right{b.data + p * b.row_stride + column, b.row_stride};
       const RowTile<T> result{c.data + column, c.row_stride};
-      const int64_t vectors = (columns - column + kLanes - 1) / kLanes;
-      if (kWidest == 4 && vectors >= 4) {
+      const int64_t left_over = (columns - column + kLanes - 1) / kLanes;
+      // One vector alone would load more than it multiplies: the last four or five go in two
+      // halves.
+      const int64_t vectors = left_over == kWidest + 1 ? kWidest - 1 : std::min(left_over, kWidest);
+      if (kWidest == 4 && vectors == 4) {
         register_tile_column<4, 4>(rows, steps, left, right, result, into);
-        column += 4 * kLanes;
-      } else if (vectors >= 3) {
+      } else if (vectors == 3) {
         register_tile_column<4, 3>(rows, steps, left, right, result, into);
-        column += 3 * kLanes;
       } else if (vectors == 2) {
         register_tile_column<(kWidest == 4 ? 8 : 4), 2>(rows, steps, left, right, result, into);
-        column += 2 * kLanes;
       } else {
         register_tile_column<8, 1>(rows, steps, left, right, result, into);
-        column += kLanes;
       }
+      column += vectors * kLanes;
     }
     into = Into::kAdd;
   }
