@@ -7,6 +7,8 @@
 #define FMMFORMER_FEATURES_INL_H_
 #endif
 
+#include <algorithm>
+#include <iterator>
 #include <type_traits>
 
 #include "attention/cpu/arena.h"
@@ -76,7 +78,36 @@ HWY_INLINE void with_map(FeatureMap map, const Use& use) {
   }
 }
 
-// One map of all rows of a tile. The padding must stay 0: phi(0) need not be.
+// The padding must stay 0: phi(0) need not be.
+template <typename Real>
+HWY_INLINE void clear_padding(const FeatureLayout& layout, Real* row) {
+  const int64_t width = padded(layout.head_dim);
+  for (int l = 0; l < layout.maps && layout.head_dim < width; ++l)
+    zero_row(row + l * width, layout.head_dim, width);
+}
+
+// All maps of a tile in one pass: an exponential serves them while it is in a register.
+template <FeatureMap... kMaps, typename Real>
+HWY_INLINE void map_together(const FeatureLayout& layout, int64_t count, const Real* tile,
+                             const NextRows& next, FeatureTile<Real>& result) {
+  const hn::ScalableTag<Real> d;
+  const VectorOps<decltype(d)> ops{d};
+  constexpr int64_t kLanes = hn::MaxLanes(d);
+  const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
+  Real *exps = result.exps, *values = result.values;
+  for (int64_t i = 0; i < count; ++i, values += stride) {
+    next.ask_for(i);
+    for (int64_t c = 0; c < width; c += kLanes, tile += kLanes, exps += kLanes) {
+      const auto x = hn::Load(d, tile), e = exp_minus_abs(d, x);
+      hn::Store(e, d, exps);
+      Real* to = values + c;
+      ((hn::Store(feature_value(ops, kMaps, x, e), d, to), to += width), ...);
+    }
+    clear_padding(layout, values);
+  }
+}
+
+// One map of all rows of a tile.
 template <FeatureMap kMap, typename Real>
 HWY_INLINE void map_rows(const FeatureLayout& layout, int64_t count, const Real* tile,
                          const Real* exps, Real* values) {
@@ -89,15 +120,13 @@ HWY_INLINE void map_rows(const FeatureLayout& layout, int64_t count, const Real*
       const auto value = feature_value(ops, kMap, hn::Load(d, tile), hn::Load(d, exps));
       hn::Store(value, d, values + c);
     }
-    if (layout.head_dim < width) zero_row(values, layout.head_dim, width);
   }
 }
 
-/// The features of the rows [begin, begin + count) that `tile` holds.
+// Any list of maps, one after the other.
 template <typename Real>
-HWY_NOINLINE void feature_rows(const FeatureLayout& layout, const Rows& rows, int64_t begin,
-                               int64_t count, const Real* tile, const NextRows& next,
-                               FeatureTile<Real>& result) {
+HWY_INLINE void map_in_turn(const FeatureLayout& layout, int64_t count, const Real* tile,
+                            const NextRows& next, FeatureTile<Real>& result) {
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
   const bool with_exp = any_map_needs_exp(layout);
@@ -110,6 +139,32 @@ HWY_NOINLINE void feature_rows(const FeatureLayout& layout, const Rows& rows, in
     with_map(layout.feature_maps[l], [&](auto map) {
       map_rows<decltype(map)::value>(layout, count, tile, result.exps, result.values + l * width);
     });
+  }
+  for (int64_t i = 0; i < count; ++i) clear_padding(layout, result.values + i * stride);
+}
+
+template <FeatureMap... kMaps>
+HWY_INLINE bool has_maps(const FeatureLayout& layout) {
+  constexpr FeatureMap kWanted[] = {kMaps...};
+  return layout.maps == sizeof...(kMaps) &&
+         std::equal(std::begin(kWanted), std::end(kWanted), layout.feature_maps);
+}
+
+/// The features of the rows [begin, begin + count) that `tile` holds.
+template <typename Real>
+HWY_NOINLINE void feature_rows(const FeatureLayout& layout, const Rows& rows, int64_t begin,
+                               int64_t count, const Real* tile, const NextRows& next,
+                               FeatureTile<Real>& result) {
+  using enum FeatureMap;
+  const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
+  if (has_maps<kElu>(layout)) {  // the paper's three lists
+    map_together<kElu>(layout, count, tile, next, result);
+  } else if (has_maps<kElu, kEluFlip>(layout)) {
+    map_together<kElu, kEluFlip>(layout, count, tile, next, result);
+  } else if (has_maps<kElu, kEluFlip, kTanh1>(layout)) {
+    map_together<kElu, kEluFlip, kTanh1>(layout, count, tile, next, result);
+  } else {
+    map_in_turn(layout, count, tile, next, result);
   }
   if (layout.unit_features) {
     for (int64_t i = 0; i < count; ++i) {

@@ -15,25 +15,43 @@ HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// p 2^n for a whole number n <= 0 and above -127.
+/// exp(x) = p 2^n with n = round(x / ln 2): the nearest whole number, and p times a power of it.
+/// Both for x between -87.3 and 0 or a little above.
 template <class D>
-HWY_INLINE hn::Vec<D> times_power_of_two(D d, hn::Vec<D> p, hn::Vec<D> n) {
+struct PowerOfTwo {
 #if HWY_TARGET == HWY_AVX3
-  if constexpr (hn::MaxLanes(d) == 16) return hn::Vec<D>{_mm512_scalef_ps(p.raw, n.raw)};
+  HWY_INLINE PowerOfTwo(D d, hn::Vec<D> x) : n(hn::Round(hn::Mul(x, hn::Set(d, kLog2E)))) {}
+  HWY_INLINE hn::Vec<D> times(D d, hn::Vec<D> p) const {
+    if constexpr (hn::MaxLanes(d) == 16) return hn::Vec<D>{_mm512_scalef_ps(p.raw, n.raw)};
+    const hn::RebindToSigned<D> di;
+    const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
+    return hn::Mul(p, hn::BitCast(d, exponent));
+  }
+#else
+  // 1.5 2^23 + 127 has no room for a fraction: adding it rounds, and leaves n + 127 in the low
+  // bits, where a conversion would take four instructions and care for numbers that never come.
+  static constexpr float kShift = 12582912.0f + 127.0f;
+  HWY_INLINE PowerOfTwo(D d, hn::Vec<D> x)
+      : shifted(hn::MulAdd(x, hn::Set(d, kLog2E), hn::Set(d, kShift))),
+        n(hn::Sub(shifted, hn::Set(d, kShift))) {}
+  HWY_INLINE hn::Vec<D> times(D d, hn::Vec<D> p) const {
+    const hn::RebindToUnsigned<D> du;
+    return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
+  }
+  hn::Vec<D> shifted;
 #endif
-  const hn::RebindToSigned<D> di;
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  return hn::Mul(p, hn::BitCast(d, exponent));
-}
+  static constexpr float kLog2E = 1.44269504088896341f;
+  hn::Vec<D> n;
+};
 
 /// exp(x) for x <= 0 (a little above is fine); relative error below 1e-7, 0 below -87.3. NaN stays
 /// NaN.
 template <class D>
 requires(sizeof(hn::TFromD<D>) == 4) HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
-  const auto n = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504088896341f)));
+  const PowerOfTwo<D> power(d, x);
   // x - n ln 2 in two steps: the first product is exact because the constant has few bits.
-  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
-  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  auto r = hn::NegMulAdd(power.n, hn::Set(d, 0.693359375f), x);
+  r = hn::NegMulAdd(power.n, hn::Set(d, -2.12194440e-4f), r);
   // exp(r) on |r| <= ln 2 / 2, minimax of degree 6 with the first two coefficients exact
   auto p = hn::MulAdd(hn::Set(d, 1.3814541e-3f), r, hn::Set(d, 8.3687454e-3f));
   p = hn::MulAdd(p, r, hn::Set(d, 4.1668389e-2f));
@@ -41,7 +59,7 @@ requires(sizeof(hn::TFromD<D>) == 4) HWY_INLINE hn::Vec<D> exp_nonpositive(D d, 
   p = hn::MulAdd(p, r, hn::Set(d, 4.9999994e-1f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), times_power_of_two(d, p, n));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), power.times(d, p));
 }
 
 template <class D>
@@ -52,7 +70,7 @@ requires(sizeof(hn::TFromD<D>) == 8) HWY_INLINE hn::Vec<D> exp_nonpositive(D d, 
 /// exp(-|x|), what all feature maps are made of.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_minus_abs(D d, hn::Vec<D> x) {
-  return exp_nonpositive(d, hn::Neg(hn::Abs(x)));
+  return exp_nonpositive(d, hn::Or(x, hn::SignBit(d)));
 }
 
 #include "attention/feature_map.inc"
