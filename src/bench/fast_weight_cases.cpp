@@ -27,9 +27,9 @@ void add(FastWeightCases& cases, const std::string& name, FastWeightNormaliser n
                     .eps = 1e-5,
                     .weights = WeightShape::kNone};
   change(one);
-  // The reference keeps a state a token: of the long ones, the shortest that has two segments is
-  // quick.
-  if (one.length > 513) std::erase(one.tags, CaseTag::kQuick);
+  // The reference keeps a state a token: of the long ones, only the shortest that has two segments
+  // is quick.
+  if (one.length > 500 && one.length != 513) std::erase(one.tags, CaseTag::kQuick);
   cases.push_back({std::move(one), normaliser});
 }
 

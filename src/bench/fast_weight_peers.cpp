@@ -39,26 +39,28 @@ Tensor plain_torch_fast_weight(const FastWeightInputs& inputs, const FastWeightO
   const Tensor live =
       inputs.token_mask.value_or(at::ones({batch, length}, at::kBool)).unsqueeze(-1).unsqueeze(-1);
   const auto emptied = [&](const Tensor& x) { return x.masked_fill(~live, 0); };
-  const Tensor x = emptied(features(emptied(inputs.k), options)),
-               y = emptied(features(emptied(inputs.q), options)), v = emptied(inputs.v),
-               beta = emptied(inputs.beta.unsqueeze(-1));
-  Tensor memory = at::zeros({batch, x.size(2), x.size(3), v.size(3)}, x.options());
-  Tensor key_sums = at::zeros({batch, x.size(2), x.size(3)}, x.options());
+  const auto keys = emptied(features(emptied(inputs.k), options)).unbind(1),
+             queries = emptied(features(emptied(inputs.q), options)).unbind(1),
+             values = emptied(inputs.v).unbind(1),
+             betas = emptied(inputs.beta.unsqueeze(-1)).unbind(1), lives = live.unbind(1);
+  const int64_t heads = inputs.q.size(2), head_dim = inputs.q.size(3);
+  Tensor memory = at::zeros({batch, heads, head_dim, inputs.v.size(3)}, inputs.q.options());
+  Tensor key_sums = at::zeros({batch, heads, head_dim}, inputs.q.options());
   Tensor started = at::zeros({batch, 1, 1}, at::kBool);
   std::vector<Tensor> rows;
   for (int64_t t = 0; t < length; ++t) {
-    const Tensor key = x.select(1, t), query = y.select(1, t);
+    const Tensor &key = keys[t], &query = queries[t];
     const Tensor overlap = row_product(key, key_sums).masked_fill(~started, 1);
-    const Gates gates = gates_of(beta.select(1, t), overlap, options);
+    const Gates gates = gates_of(betas[t], overlap, options);
     const Tensor read = at::matmul(key.unsqueeze(-2), memory).squeeze(-2);
-    const Tensor written = gates.write * v.select(1, t) - gates.erase * read;
+    const Tensor written = gates.write * values[t] - gates.erase * read;
     memory = memory + key.unsqueeze(-1) * written.unsqueeze(-2);
     key_sums = key_sums + key;
-    started = started | live.select(1, t);
+    started = started | lives[t];
     Tensor out = at::matmul(query.unsqueeze(-2), memory).squeeze(-2) * options.far_scale;
     if (options.normaliser != FastWeightNormaliser::kNone)
       out = out / divisor(row_product(query, key_sums), options);
-    rows.push_back(out.masked_fill(~live.select(1, t), 0));
+    rows.push_back(out.masked_fill(~lives[t], 0));
   }
   return at::stack(rows, 1);
 }

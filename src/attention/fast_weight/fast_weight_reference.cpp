@@ -58,24 +58,26 @@ Tensor fast_weight_attention_reference(const FastWeightInputs& inputs,
                   {problem.batch, problem.heads, problem.head_dim, problem.value_dim}, on_device),
               .key_sums = at::zeros({problem.batch, problem.heads, problem.head_dim}, on_device),
               .started = at::zeros({problem.batch, 1, 1}, on_device.dtype(at::kBool))};
+  // A dead token is replaced by zeros first, so that nothing it holds, not even NaN, takes part.
+  const Tensor all_live = mask.view({problem.batch, problem.length, 1, 1});
+  const auto prepared = [&](const Tensor& x) {
+    return at::where(all_live, x.to(at::kDouble), 0.0);
+  };
+  const auto features = [&](const Tensor& x) {
+    return at::where(
+        all_live, reference_features(options.feature_map, options.unit_features, prepared(x)), 0.0);
+  };
+  const auto x = features(inputs.k).unbind(1), y = features(inputs.q).unbind(1),
+             v = prepared(inputs.v).unbind(1), beta = prepared(inputs.beta.unsqueeze(-1)).unbind(1),
+             live = all_live.unbind(1);
   std::vector<Tensor> rows;
   for (int64_t t = 0; t < problem.length; ++t) {
-    const Tensor live = mask.select(1, t).view({problem.batch, 1, 1});
-    // A dead token is replaced by zeros first, so that nothing it holds, not even NaN, takes part.
-    const auto prepared = [&](const Tensor& x) {
-      return at::where(live, x.select(1, t).to(at::kDouble), 0.0);
-    };
-    const auto features = [&](const Tensor& x) {
-      return at::where(
-          live, reference_features(options.feature_map, options.unit_features, prepared(x)), 0.0);
-    };
-    const Token token{features(inputs.k), features(inputs.q), prepared(inputs.v),
-                      prepared(inputs.beta.unsqueeze(-1))};
+    const Token token{x[t], y[t], v[t], beta[t]};
     const Tensor written = what_is_written(token, state, options);
     state.memory = state.memory + token.x.unsqueeze(-1) * written.unsqueeze(-2);
     state.key_sums = state.key_sums + token.x;
-    state.started = at::logical_or(state.started, live);
-    rows.push_back(at::where(live, what_is_read(token, state, options), 0.0));
+    state.started = at::logical_or(state.started, live[t]);
+    rows.push_back(at::where(live[t], what_is_read(token, state, options), 0.0));
   }
   return at::stack(rows, 1);
 }
