@@ -179,6 +179,29 @@ void add_weights_and_layouts(Cases& cases) {
   }
 }
 
+// Queries of other segments that see a segment's keys, through blocks of columns that hold the
+// whole band, never do, or do by turns; and segments without a far field to join.
+void add_segments(Cases& cases) {
+  const auto add = [&cases](const std::string& name, Window window, bool causal) {
+    cases.push_back({.name = "segments_" + name,
+                     .batch = 1,
+                     .length = 1100,
+                     .heads = 1,
+                     .window = window,
+                     .causal = causal,
+                     .mask = MaskPattern::kInterior,
+                     .tags = {CaseTag::kVerify}});
+  };
+  add("with_window_16_16", {16, 16}, /*causal=*/false);
+  add("with_window_60_44", {60, 44}, /*causal=*/false);
+  add("with_band_100_two_sided", {99, 99}, /*causal=*/false);
+  add("with_band_100_causal", {99, 0}, /*causal=*/true);
+  for (const bool causal : {true, false}) {
+    add(with_side("of_the_near_field_only", "", causal), {19, causal ? 0 : 19}, causal);
+    cases.back().feature_maps = {};
+  }
+}
+
 void add_masks(Cases& cases) {
   constexpr std::array kPatterns = {
       std::pair{MaskPattern::kLeft, "left"},         std::pair{MaskPattern::kRight, "right"},
@@ -397,6 +420,7 @@ std::vector<AttentionCase> make_attention_cases() {
   add_feature_maps(cases);
   add_normalisers(cases);
   add_weights_and_layouts(cases);
+  add_segments(cases);
   add_masks(cases);
   add_shapes(cases);
   add_chunks(cases);

@@ -82,8 +82,8 @@ HWY_INLINE void with_map(FeatureMap map, const Use& use) {
 template <typename Real>
 HWY_INLINE void clear_padding(const FeatureLayout& layout, Real* row) {
   const int64_t width = padded(layout.head_dim);
-  for (int l = 0; l < layout.maps && layout.head_dim < width; ++l)
-    zero_row(row + l * width, layout.head_dim, width);
+  if (layout.head_dim == width) return;
+  for (int l = 0; l < layout.maps; ++l) zero_row(row + l * width, layout.head_dim, width);
 }
 
 // All maps of a tile in one pass: an exponential serves them while it is in a register.

@@ -15,17 +15,15 @@ HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// exp(x) = p 2^n with n = round(x / ln 2): the nearest whole number, and p times a power of it.
-/// Both for x between -87.3 and 0 or a little above.
+/// exp(x) = p 2^n with n = round(x / ln 2): n, and p times 2^n, for x between -87.3 and 0 or a
+/// little above.
 template <class D>
 struct PowerOfTwo {
 #if HWY_TARGET == HWY_AVX3
   HWY_INLINE PowerOfTwo(D d, hn::Vec<D> x) : n(hn::Round(hn::Mul(x, hn::Set(d, kLog2E)))) {}
-  HWY_INLINE hn::Vec<D> times(D d, hn::Vec<D> p) const {
-    if constexpr (hn::MaxLanes(d) == 16) return hn::Vec<D>{_mm512_scalef_ps(p.raw, n.raw)};
-    const hn::RebindToSigned<D> di;
-    const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-    return hn::Mul(p, hn::BitCast(d, exponent));
+  HWY_INLINE hn::Vec<D> times(D, hn::Vec<D> p) const {
+    static_assert(hn::MaxLanes(D()) == 16, "whole vectors only");
+    return hn::Vec<D>{_mm512_scalef_ps(p.raw, n.raw)};
   }
 #else
   // 1.5 2^23 + 127 has no room for a fraction: adding it rounds, and leaves n + 127 in the low

@@ -166,8 +166,8 @@ HWY_INLINE int64_t element_size(Element element) {
 /// them took a third of a light sweep. Asking for many at once blocks just as well: loops over rows
 /// ask for one row a turn.
 class NextRows {
-  // Fewer bytes than this are one short sequence's, which is soon in the cache.
-  static constexpr int64_t kAlwaysCached = 32 * 1024;
+  // A head's rows of fewer bytes are soon in the cache: asking costs more than it gains.
+  static constexpr int64_t kShortSequence = 32 * 1024;
 
  public:
   NextRows() = default;  // asks for nothing
@@ -176,7 +176,7 @@ class NextRows {
 
   /// `ahead`: the chunk reads so many rows more than its own.
   NextRows& add(const View& view, int64_t dim, int64_t ahead = 0) {
-    if (rows_.length * dim * size_ < kAlwaysCached) return *this;
+    if (rows_.length * dim * size_ < kShortSequence) return *this;
     const int64_t begin = begin_ + ahead;
     views_[count_++] = {
         .data = static_cast<const char*>(view.data) + row_offset(view, rows_, begin) * size_,
@@ -207,7 +207,7 @@ class NextRows {
   int64_t size_ = 0;
   Rows rows_{};
   int64_t begin_ = 0;
-  RowBytes views_[7];
+  RowBytes views_[6];
   int count_ = 0;
 };
 

@@ -152,8 +152,8 @@ bool shares_states(const SweepArgs<Real>& args, const Cut& cut) {
   return args.maps > 0 && cut.segments > 1;
 }
 
-// A task that has a whole sequence to itself sums for itself: a state per thread, not per task. It
-// takes one sweep after the other, while the sequence is in the thread's own cache.
+// A task that shares no states, mostly one with a whole sequence to itself, has them per thread. It
+// takes one sweep after the other, while its rows are in the thread's own cache.
 enum class OwnSums { kKeys, kQueries };
 template <typename Real>
 FarState<Real> own_state(const SweepArgs<Real>& args, OwnSums which) {
@@ -267,6 +267,51 @@ Tensor weight_gradient(const Tensor& by_task, const Cut& cut, int64_t first_map,
   return gradient.to(weight.scalar_type());
 }
 
+// Both sweeps of every task. The gradients of the weights by task go to weight_sums where these are
+// uniform, else to channel_sums.
+template <typename Real>
+void backward_sweeps(const SweepArgs<Real>& args, const Cut& cut, const ForwardResult& saved,
+                     Tensor& weight_sums, Tensor& channel_sums) {
+  const int64_t maps = args.maps, value_width = cpu::padded(args.value_dim);
+  const auto queries = [&](int64_t task, Arena& arena, FarState<Real> keys, FarState<Real> sums) {
+    query_sweep(args, cut.segment(task), arena, keys, sums,
+                weight_sums.data_ptr<double>() + task * (maps + 1));
+  };
+  const auto keys = [&](int64_t task, Arena& arena, FarState<Real> sums) {
+    key_sweep(args, cut.segment(task), arena, sums,
+              channel_sums.data_ptr<double>() + task * (maps + 1) * value_width);
+  };
+  const auto restore_total = [&](int64_t task, FarState<Real> state) {
+    const int64_t pair = task / cut.segments, rows = maps * args.head_dim;
+    pack_state<Real>(args,
+                     saved.far_sums.template const_data_ptr<Real>() + pair * rows * args.value_dim,
+                     saved.far_key_sums.template const_data_ptr<Real>() + pair * rows, state);
+  };
+  if (!shares_states(args, cut)) {
+    cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
+      const FarState<Real> key_sums = own_state(args, OwnSums::kKeys);
+      const FarState<Real> query_sums = own_state(args, OwnSums::kQueries);
+      const bool two_sided_far = maps > 0 && !args.causal;
+      if (two_sided_far) restore_total(task, key_sums);
+      queries(task, arena, key_sums, two_sided_far ? query_sums : FarState<Real>{});
+      keys(task, arena, query_sums);
+    });
+  } else {
+    FarStates<Real> key_sums(args, cut.tasks()), query_sums(args, cut.tasks());
+    if (args.causal) prepare_key_states(args, cut, key_sums);
+    // Later segments' queries reach earlier keys (two-sided: all do), so their sums are gathered on
+    // the way.
+    cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
+      if (!args.causal) restore_total(task, key_sums[task]);
+      queries(task, arena, key_sums[task], query_sums[task]);
+    });
+    args.causal ? query_sums.scan_exclusive(cut, /*from_the_end=*/true)
+                : query_sums.share_totals(cut);
+    cpu::parallel_tasks(cut.tasks(), cut.cost(args),
+                        [&](int64_t task, Arena& arena) { keys(task, arena, query_sums[task]); });
+  }
+}
+
 template <typename Real>
 Tensors5 backward(const Problem& problem, const Tensor& grad_out, const AttentionInputs& inputs,
                   const BlendWeights& weights, const ForwardResult& saved) {
@@ -293,43 +338,7 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   const Cut cut(problem);
   Tensor weight_sums = at::zeros({cut.tasks(), maps + 1, 1}, at::kDouble);
   Tensor channel_sums = at::zeros({cut.tasks(), maps + 1, value_width}, at::kDouble);
-  const auto queries = [&](int64_t task, Arena& arena, FarState<Real> keys, FarState<Real> sums) {
-    query_sweep(args, cut.segment(task), arena, keys, sums,
-                weight_sums.data_ptr<double>() + task * (maps + 1));
-  };
-  const auto keys = [&](int64_t task, Arena& arena, FarState<Real> sums) {
-    key_sweep(args, cut.segment(task), arena, sums,
-              channel_sums.data_ptr<double>() + task * (maps + 1) * value_width);
-  };
-  const auto restore_total = [&](int64_t task, FarState<Real> state) {
-    const int64_t pair = task / cut.segments, rows = maps * problem.head_dim;
-    pack_state<Real>(
-        args, saved.far_sums.template const_data_ptr<Real>() + pair * rows * problem.value_dim,
-        saved.far_key_sums.template const_data_ptr<Real>() + pair * rows, state);
-  };
-  if (!shares_states(args, cut)) {
-    cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
-      const FarState<Real> key_sums = own_state(args, OwnSums::kKeys);
-      const FarState<Real> query_sums = own_state(args, OwnSums::kQueries);
-      const bool two_sided_far = maps > 0 && !args.causal;
-      if (two_sided_far) restore_total(task, key_sums);
-      queries(task, arena, key_sums, two_sided_far ? query_sums : FarState<Real>{});
-      keys(task, arena, query_sums);
-    });
-  } else {
-    FarStates<Real> key_sums(args, cut.tasks()), query_sums(args, cut.tasks());
-    if (args.causal) prepare_key_states(args, cut, key_sums);
-    // Later segments' queries reach earlier keys (two-sided: all do), so their sums are gathered on
-    // the way.
-    cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
-      if (!args.causal) restore_total(task, key_sums[task]);
-      queries(task, arena, key_sums[task], query_sums[task]);
-    });
-    args.causal ? query_sums.scan_exclusive(cut, /*from_the_end=*/true)
-                : query_sums.share_totals(cut);
-    cpu::parallel_tasks(cut.tasks(), cut.cost(args),
-                        [&](int64_t task, Arena& arena) { keys(task, arena, query_sums[task]); });
-  }
+  backward_sweeps(args, cut, saved, weight_sums, channel_sums);
 
   const Tensor by_task =
       args.uniform_weights ? weight_sums : channel_sums.slice(-1, 0, problem.value_dim);

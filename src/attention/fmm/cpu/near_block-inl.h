@@ -101,7 +101,8 @@ HWY_NOINLINE void load_columns(const SweepArgs<Real>& args, const Rows& rows, in
   transpose(count, width, k, width, loaded.k_t + at, kNearStride);
   load_rows(args.element, args.v, rows, begin, count, args.value_dim, v);
   if (transpose_values) transpose(count, value_width, v, value_width, loaded.v_t + at, kNearStride);
-  // Vectors may overhang the columns: nothing is alive there.
+  // Vectors may overhang the columns: nothing is alive there. (Beyond a chunk's own columns some
+  // may be: no row of it sees so far.)
   if (at == 0) fill_row(kNearStride, Real(0), loaded.live);
   for (int64_t c = 0; c < count; ++c)
     loaded.live[at + c] = rows.live(begin + c) ? Real(1) : Real(0);
@@ -118,6 +119,7 @@ HWY_INLINE void load_block(const SweepArgs<Real>& args, const Rows& rows, int64_
   fill_row(kNearStride - (end - begin), Real(0), scratch.loaded.live + (end - begin));
   scratch.block = scratch.loaded;
   scratch.block.end = end;
+  scratch.loaded.end = begin;  // nothing to go on from: `live` is this block's alone
 }
 
 /// Loads all columns that the queries [begin, begin + count) see, where they fit one block; else
