@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -24,23 +25,24 @@ inline Arena& thread_arena() {
 }
 
 /// Runs work(task, arena) for every task in [0, tasks), spread over torch's threads where that
-/// pays; a task is about `cost` multiply-adds. What a task computes must not depend on which thread
-/// runs it.
+/// pays; a task is about `cost` multiply-adds. Each thread takes the next task when it is done with
+/// one, so that a core which others use too holds nobody up. What a task computes must not depend
+/// on which thread runs it.
 template <typename Work>
 void parallel_tasks(int64_t tasks, int64_t cost, const Work& work) {
-  const auto run = [&work](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) work(task, thread_arena());
+  const int64_t least = std::max<int64_t>(1, kWorkWorthAThread / std::max<int64_t>(cost, 1));
+  const int64_t workers =
+      std::clamp<int64_t>((tasks + least - 1) / least, 1, at::get_num_threads());
+  std::atomic<int64_t> next = 0;
+  const auto run = [&](int64_t, int64_t) {
+    for (int64_t task = next++; task < tasks; task = next++) work(task, thread_arena());
   };
 #ifdef FMMFORMER_STD_THREADS  // thread sanitizer builds: it does not understand OpenMP's barriers
-  const int64_t count = std::clamp<int64_t>(at::get_num_threads(), 1, std::max<int64_t>(tasks, 1));
   std::vector<std::thread> threads;
-  for (int64_t t = 0; t < count; ++t) {
-    threads.emplace_back(run, tasks * t / count, tasks * (t + 1) / count);
-  }
+  for (int64_t t = 0; t < workers; ++t) threads.emplace_back(run, t, t + 1);
   for (std::thread& thread : threads) thread.join();
 #else
-  at::parallel_for(0, tasks, std::max<int64_t>(1, kWorkWorthAThread / std::max<int64_t>(cost, 1)),
-                   run);
+  at::parallel_for(0, workers, 1, run);
 #endif
 }
 
