@@ -15,7 +15,7 @@
 //    "curves": {"train": [{"step": 10, "loss": 2.4, "metric": 0.1}, ...], "valid": [...]},
 //    "result": {"best_metric": 0.99, "best_step": 900, "test_metric": 0.98, "steps": 1000,
 //               "seconds": 61.5, "tokens_per_second": 9.1e5, "seconds_per_step": 0.002,
-//               "peak_bytes": 123456789},
+//               "seconds_per_evaluation_batch": 0.0005, "peak_bytes": 123456789},
 //    "pictures": {"step": 900, "weights": "best" | "last" | "chosen"},   whose blend and maps
 //    "blend": [{"layer": 0, "near": [w per head] or [[w per channel] per head],
 //               "far": [the same, per feature map], "feature_maps": ["elu", ...]}, ...],

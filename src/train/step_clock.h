@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the time of training steps goes.
+// Where the time of training steps and evaluations goes.
 #pragma once
 
 #include <array>
@@ -62,6 +62,24 @@ class StepClock {
   int current_ = -1;
   Clock::time_point since_;
   int64_t steps_ = 0, tokens_ = 0;
+  bool warm_ = false;
+};
+
+/// What scoring a batch costs. The first evaluation, in which graphs come to life, is not counted.
+class EvaluationClock {
+ public:
+  void add(std::chrono::duration<double> elapsed, int64_t batches) {
+    if (warm_) seconds_ += elapsed.count(), batches_ += batches;
+    warm_ = true;
+  }
+  int64_t batches() const { return batches_; }
+  double seconds_per_batch() const {
+    return batches_ > 0 ? seconds_ / static_cast<double>(batches_) : 0;
+  }
+
+ private:
+  double seconds_ = 0;
+  int64_t batches_ = 0;
   bool warm_ = false;
 };
 

@@ -219,7 +219,9 @@ void TrainingSession::evaluate_now() {
                             .round = state_.step,  // fresh examples, whatever was evaluated before
                             .batches = train.evaluation_batches,
                             .batch_size = train.batch_size / train.accumulate};
+  const auto begin = StepClock::Clock::now();
   const Score score = score_split(plan);
+  evaluation_clock_.add(StepClock::Clock::now() - begin, evaluation_batches(*task_, plan));
   const double metric = metric_.value(score);
   const bool best = !state_.best_metric || metric_.is_better(metric, *state_.best_metric);
   if (best) state_.best_metric = metric, state_.best_step = state_.step;
@@ -265,6 +267,9 @@ void TrainingSession::write_result(RunStatus status) {
   if (clock_.steps() > 0) {
     result_["tokens_per_second"] = clock_.tokens_per_second();
     result_["seconds_per_step"] = clock_.seconds_per_step();
+  }
+  if (evaluation_clock_.batches() > 0) {
+    result_["seconds_per_evaluation_batch"] = evaluation_clock_.seconds_per_batch();
   }
   result_["peak_bytes"] = peak_bytes(device_);
   result_["share_of_step"] = parts;

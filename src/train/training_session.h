@@ -85,6 +85,7 @@ class TrainingSession {
   std::optional<Prefetcher<StepBatches>> batches_;
   std::vector<PendingStep> pending_;
   StepClock clock_;
+  EvaluationClock evaluation_clock_;
   std::unique_ptr<WorkStream> stream_;  // after all that runs on it
   std::unique_ptr<BatchRunner> runner_;
   std::optional<Evaluator> evaluator_;

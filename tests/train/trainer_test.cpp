@@ -12,6 +12,7 @@
 #include "train/run_comparison.h"
 #include "train/run_folder.h"
 #include "train/small_experiment.h"
+#include "train/step_clock.h"
 #include "train/tensor_file.h"
 
 namespace fmmformer::train {
@@ -48,6 +49,22 @@ TEST_F(Trainer, LearnsAndLeavesARunFolderWithEverything) {
   EXPECT_EQ(record.at("blend").size(), 2);
   const auto& train_curve = record.at("curves").at("train");
   EXPECT_LT(train_curve.back().at("loss"), train_curve.front().at("loss"));
+}
+
+TEST_F(Trainer, TheRecordSaysWhatAStepAndABatchToScoreCost) {
+  train("a");
+  const auto result = RunPaths(run("a")).read_record().at("result");
+  EXPECT_GT(result.at("seconds_per_step").get<double>(), 0);
+  EXPECT_GT(result.at("seconds_per_evaluation_batch").get<double>(), 0);
+}
+
+TEST(EvaluationClock, LeavesOutTheFirstEvaluation) {
+  EvaluationClock clock;
+  clock.add(std::chrono::seconds(9), 3);
+  EXPECT_EQ(clock.batches(), 0);
+  clock.add(std::chrono::seconds(2), 3);
+  clock.add(std::chrono::seconds(4), 3);
+  EXPECT_EQ(clock.seconds_per_batch(), 1.0);
 }
 
 TEST_F(Trainer, TheSameSeedGivesTheSameBits) {
