@@ -169,6 +169,8 @@ Problem checked_problem(const char* function, const AttentionInputs& inputs,
 at::Tensor expanded_weight(const std::optional<at::Tensor>& weight, at::IntArrayRef shape,
                            at::ScalarType dtype, const at::Device& device) {
   if (!weight) return at::ones(shape, at::TensorOptions().dtype(dtype).device(device));
+  const bool is_there = weight->scalar_type() == dtype && weight->sizes() == shape;
+  if (is_there && weight->is_contiguous()) return *weight;
   return weight->to(dtype).expand(shape).contiguous();
 }
 

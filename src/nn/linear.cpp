@@ -43,12 +43,15 @@ Tensor row_linear(const Tensor& x, const LinearMap& map) {
   const float* bias = map.bias.defined() ? map.bias.const_data_ptr<float>() : nullptr;
   const float* from = x.const_data_ptr<float>();
   float* to = out.data_ptr<float>();
-  constexpr int64_t kRowsATask = 64;
-  cpu::parallel_tasks(
-      (rows + kRowsATask - 1) / kRowsATask, kRowsATask * columns, [&](int64_t task, cpu::Arena&) {
-        const int64_t begin = task * kRowsATask;
-        cpu::row_product(matrix, from, bias, begin, std::min(begin + kRowsATask, rows), to);
-      });
+  // Long enough to read ahead in, short enough that a thread which is late holds nobody up.
+  constexpr int64_t kNumbersATask = 1 << 16;
+  const int64_t rows_a_task = std::clamp<int64_t>(kNumbersATask / columns, 1, rows);
+  cpu::parallel_tasks((rows + rows_a_task - 1) / rows_a_task, rows_a_task * columns,
+                      [&](int64_t task, cpu::Arena&) {
+                        const int64_t begin = task * rows_a_task;
+                        const int64_t end = std::min(begin + rows_a_task, rows);
+                        cpu::row_product(matrix, from, bias, begin, end, to);
+                      });
   return out;
 }
 

@@ -8,40 +8,29 @@ namespace {
 
 using at::Tensor;
 
+void check_part(const char* name, const Tensor& tensor, at::IntArrayRef shape, at::ScalarType type,
+                const at::Device& device) {
+  TORCH_CHECK_VALUE(tensor.sizes() == shape && tensor.scalar_type() == type,
+                    "fmm_attention_step: the state's ", name, " has shape ", tensor.sizes(),
+                    " and type ", tensor.scalar_type(), "; this call needs ", shape, " and ", type,
+                    "; give the state that prefill made with the same options and types");
+  TORCH_CHECK_VALUE(tensor.is_contiguous() && tensor.device() == device,
+                    "fmm_attention_step: the state's ", name, " must be contiguous and on ", device,
+                    "; use state.to() or clone()");
+}
+
 void check_state(const Problem& problem, const Tensor& q, const FmmState& state) {
+  const int64_t batch = problem.batch, heads = problem.heads, maps = problem.feature_maps();
+  const int64_t head_dim = problem.head_dim, value_dim = problem.value_dim;
   const int64_t left = problem.options.window ? problem.options.window->left : 0;
-  const at::ScalarType sums = accumulation_type(q.scalar_type());
-  const std::vector<std::pair<
-      const char*, std::pair<const Tensor*, std::pair<std::vector<int64_t>, at::ScalarType>>>>
-      wanted = {
-          {"keys",
-           {&state.keys,
-            {{problem.batch, left, problem.heads, problem.head_dim}, q.scalar_type()}}},
-          {"values",
-           {&state.values,
-            {{problem.batch, left, problem.heads, problem.value_dim}, q.scalar_type()}}},
-          {"live", {&state.live, {{problem.batch, left}, at::kBool}}},
-          {"far_sums",
-           {&state.far_sums,
-            {{problem.batch, problem.heads, problem.feature_maps(), problem.head_dim,
-              problem.value_dim},
-             sums}}},
-          {"far_key_sums",
-           {&state.far_key_sums,
-            {{problem.batch, problem.heads, problem.feature_maps(), problem.head_dim}, sums}}},
-          {"position", {&state.position, {{1}, at::kLong}}}};
-  for (const auto& [name, entry] : wanted) {
-    const Tensor& tensor = *entry.first;
-    const auto& [shape, type] = entry.second;
-    TORCH_CHECK_VALUE(tensor.sizes() == at::IntArrayRef(shape) && tensor.scalar_type() == type,
-                      "fmm_attention_step: the state's ", name, " has shape ", tensor.sizes(),
-                      " and type ", tensor.scalar_type(), "; this call needs ",
-                      at::IntArrayRef(shape), " and ", type,
-                      "; give the state that prefill made with the same options and types");
-    TORCH_CHECK_VALUE(tensor.is_contiguous() && tensor.device() == q.device(),
-                      "fmm_attention_step: the state's ", name, " must be contiguous and on ",
-                      q.device(), "; use state.to() or clone()");
-  }
+  const at::ScalarType type = q.scalar_type(), sums = accumulation_type(type);
+  const at::Device device = q.device();
+  check_part("keys", state.keys, {batch, left, heads, head_dim}, type, device);
+  check_part("values", state.values, {batch, left, heads, value_dim}, type, device);
+  check_part("live", state.live, {batch, left}, at::kBool, device);
+  check_part("far_sums", state.far_sums, {batch, heads, maps, head_dim, value_dim}, sums, device);
+  check_part("far_key_sums", state.far_key_sums, {batch, heads, maps, head_dim}, sums, device);
+  check_part("position", state.position, {1}, at::kLong, device);
 }
 
 }  // namespace

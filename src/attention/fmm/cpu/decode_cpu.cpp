@@ -103,6 +103,12 @@ void add_far(const Problem& problem, FeatureMap map, Real* sums, Real* key_sums,
   for (int64_t e = 0; e < value_dim; ++e) out[e] += weight[e] * factor * numerator[e];
 }
 
+// A token's rows as the arithmetic reads them. Operators of torch take longer than all the rest of
+// a step, hence none where nothing is to be done.
+Tensor plain_rows(const Tensor& x, at::ScalarType type) {
+  return x.scalar_type() == type && x.is_contiguous() ? x : x.to(type).contiguous();
+}
+
 template <typename Scalar, typename Real>
 void step(StepCall& call, Tensor& out) {
   const Problem& problem = call.problem;
@@ -112,24 +118,26 @@ void step(StepCall& call, Tensor& out) {
   const FmmOptions& options = problem.options;
   const int64_t heads = problem.heads, dim = problem.head_dim, value_dim = problem.value_dim;
   const int64_t left = call.left();
-  const int64_t maps = problem.feature_maps(), position = state.position.item<int64_t>();
+  int64_t& position = *state.position.data_ptr<int64_t>();
+  const int64_t maps = problem.feature_maps();
   TORCH_CHECK_VALUE(position >= 0 && position < std::numeric_limits<int64_t>::max(),
                     "fmm_attention_step: the state's position is ", position,
                     "; allowed is 0 or more; give the state that prefill made");
   const int64_t slot = left > 0 ? position % left : 0;
-  const Tensor near_weight = expanded_weight(weights.near_weight, {heads, value_dim},
-                                             accumulation_type(token.q.scalar_type()), at::kCPU);
-  const Tensor far_weight = expanded_weight(weights.far_weight, {maps, heads, value_dim},
-                                            accumulation_type(token.q.scalar_type()), at::kCPU);
-  const Tensor q = token.q.to(near_weight.scalar_type()).contiguous(),
-               k = token.k.to(near_weight.scalar_type()).contiguous();
-  const Tensor v = token.v.to(near_weight.scalar_type()).contiguous();
+  const at::ScalarType type = accumulation_type(token.q.scalar_type());
+  const Tensor near_weight =
+      expanded_weight(weights.near_weight, {heads, value_dim}, type, at::kCPU);
+  const Tensor far_weight =
+      expanded_weight(weights.far_weight, {maps, heads, value_dim}, type, at::kCPU);
+  const Tensor q = plain_rows(token.q, type), k = plain_rows(token.k, type),
+               v = plain_rows(token.v, type);
   const Tensor mask = token.token_mask ? token.token_mask->contiguous() : Tensor();
+  const bool* is_real = mask.defined() ? mask.const_data_ptr<bool>() : nullptr;
   const int64_t cost = (maps * dim + left + 1) * (dim + value_dim);
   cpu::parallel_tasks(problem.batch * heads, cost, [&](int64_t pair, cpu::Arena&) {
     const int64_t b = pair / heads, h = pair % heads;
     std::vector<Real> result(value_dim, Real(0));
-    if (!mask.defined() || mask.const_data_ptr<bool>()[b]) {
+    if (!is_real || is_real[b]) {
       const Real* query = q.const_data_ptr<Real>() + pair * dim;
       const Real* key = k.const_data_ptr<Real>() + pair * dim;
       const Real* value = v.const_data_ptr<Real>() + pair * value_dim;
@@ -157,11 +165,11 @@ void step(StepCall& call, Tensor& out) {
     }
     std::copy_n(result.data(), value_dim, out.data_ptr<Scalar>() + pair * value_dim);
   });
-  if (left > 0) {
-    mask.defined() ? state.live.select(1, slot).copy_(mask)
-                   : state.live.select(1, slot).fill_(true);
+  bool* live = state.live.data_ptr<bool>();
+  for (int64_t b = 0; b < (left > 0 ? problem.batch : 0); ++b) {
+    live[b * left + slot] = !is_real || is_real[b];
   }
-  state.position.add_(1);
+  ++position;
 }
 
 Tensor step_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
