@@ -15,9 +15,11 @@ program=${FMMFORMER_PROGRAM:-build/fmmformer}
 out=runs/lra minutes=100000 at_once=4 names=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --out) out=$2; shift 2 ;;
-    --minutes) minutes=$2; shift 2 ;;
-    --at-once) at_once=$2; shift 2 ;;
+    --out | --minutes | --at-once)
+      [ $# -ge 2 ] || { echo "reproduce_lra.sh: $1 wants a value (see --help)" >&2; exit 2; }
+      case $1 in --out) out=$2 ;; --minutes) minutes=$2 ;; *) at_once=$2 ;; esac
+      shift 2
+      ;;
     -h | --help) sed -n '3,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "reproduce_lra.sh: unknown option $1 (see --help)" >&2; exit 2 ;;
     *) names+=("$1"); shift ;;
@@ -30,6 +32,8 @@ if [ ${#names[@]} -eq 0 ]; then
     done
   done
 fi
+[[ $minutes =~ ^[0-9]+([.][0-9]+)?$ && $at_once =~ ^[1-9][0-9]*$ ]] ||
+  { echo "reproduce_lra.sh: --minutes $minutes --at-once $at_once: both are numbers, the second whole" >&2; exit 2; }
 for name in "${names[@]}"; do
   [ -e "configs/lra/$name.toml" ] || { echo "reproduce_lra.sh: there is no configs/lra/$name.toml" >&2; exit 2; }
 done
@@ -41,20 +45,18 @@ if [ -z "${CUDA_MPS_PIPE_DIRECTORY:-}" ] && command -v nvidia-cuda-mps-control >
   nvidia-cuda-mps-control -d && trap 'echo quit | nvidia-cuda-mps-control; rm -rf "$service"' EXIT
 fi
 
+deadline=$(awk -v now="$(date +%s)" -v minutes="$minutes" 'BEGIN {printf "%d", now + 60 * minutes}')
 run_one() {
-  local task=${1%%/*} row_recipe=${1#*/} begin=$SECONDS status=0
-  local left=$((minutes * 60 - SECONDS))
+  local task=${1%%/*} row_recipe=${1#*/} status=0 begin left
+  begin=$(date +%s)
+  left=$((deadline - begin))
   [ $left -gt 0 ] || { echo "time is up before $1"; return 0; }
   "$program" reproduce lra --device cuda --quiet --out "$out" --budget "$(awk "BEGIN {print $left / 60}")" \
     --tasks "$task" --rows "${row_recipe%.*}" --recipes "${row_recipe##*.}" >"$out/${1//\//_}.log" 2>&1 || status=$?
-  echo "$1: $((SECONDS - begin)) s, exit status $status"
+  echo "$1: $(($(date +%s) - begin)) s, exit status $status"
   return $status
 }
 mkdir -p "$out" || exit 1
-failed=0
-for name in "${names[@]}"; do
-  while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do wait -n || failed=1; done
-  run_one "$name" &
-done
-for job in $(jobs -p); do wait "$job" || failed=1; done
-exit $failed
+export -f run_one
+export program out deadline
+printf '%s\n' "${names[@]}" | xargs -P "$at_once" -I{} bash -c 'run_one {}' || { echo "see $out/*.log" >&2; exit 1; }

@@ -32,7 +32,7 @@ void add_options(CLI::App& app, EvalOptions& options) {
   CLI::Option* data =
       app.add_option("--data", options.data.files,
                      "score these files instead: as `data import` reads them, or one .fmmdata; may "
-                     "be repeated")
+                     "be repeated; not for language models, which read data/TASK/test.fmmtokens")
           ->type_name("FILE")
           ->allow_extra_args(false)
           ->excludes(split);

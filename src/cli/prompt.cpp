@@ -35,7 +35,10 @@ void check_unknown(const std::vector<std::string>& unknown, const tasks::Vocabul
   if (unknown.empty() || (allowed && has_stand_in)) return;
   throw UsageError("the model's vocabulary does not have " + quoted(unknown) +
                    "; write words as its training text has them, marks apart (\"in 1999 , the\")" +
-                   (has_stand_in ? ", or add --allow-unknown to have them read as <unk>" : ""));
+                   (has_stand_in ? ", or add --allow-unknown to have them read as <unk>"
+                    : allowed    ? "; it has no <unk> that they could be read as either: texts "
+                                   "imported with --min-count 2 or more have it"
+                                 : ""));
 }
 
 std::vector<int64_t> numbers_of(const std::string& prompt, int64_t vocabulary) {

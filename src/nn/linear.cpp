@@ -43,9 +43,11 @@ Tensor row_linear(const Tensor& x, const LinearMap& map) {
   const float* bias = map.bias.defined() ? map.bias.const_data_ptr<float>() : nullptr;
   const float* from = x.const_data_ptr<float>();
   float* to = out.data_ptr<float>();
+  if (rows == 0) return out;
   // Long enough to read ahead in, short enough that a thread which is late holds nobody up.
   constexpr int64_t kNumbersATask = 1 << 16;
-  const int64_t rows_a_task = std::clamp<int64_t>(kNumbersATask / columns, 1, rows);
+  const int64_t rows_a_task =
+      std::clamp<int64_t>(kNumbersATask / std::max<int64_t>(columns, 1), 1, rows);
   cpu::parallel_tasks((rows + rows_a_task - 1) / rows_a_task, rows_a_task * columns,
                       [&](int64_t task, cpu::Arena&) {
                         const int64_t begin = task * rows_a_task;

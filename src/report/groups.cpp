@@ -2,8 +2,12 @@
 #include "report/groups.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+#include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace fmmformer::report {
@@ -28,6 +32,65 @@ double value_at(const Series& series, double step) {
   const auto [left, left_value] = *std::prev(next);
   const double share = (step - left) / (next->first - left);
   return left_value + share * (next->second - left_value);
+}
+
+/// What decides what a run learns, by name. A seed does not, nor does what is merely kept, told or
+/// found where.
+using Settings = std::map<std::string, std::string>;
+
+constexpr std::string_view kSeed = "train.seed";
+bool is_bookkeeping(const std::string& key) {
+  static constexpr std::array<std::string_view, 6> kKeys = {kSeed,
+                                                            "train.checkpoint_every",
+                                                            "train.keep_checkpoints",
+                                                            "train.log_every",
+                                                            "train.prefetch_threads",
+                                                            "train.cuda_graph"};
+  return std::ranges::count(kKeys, key) > 0 || (key.starts_with("task.") && key.ends_with(".data"));
+}
+
+/// Nothing for a record that does not hold the whole config.
+std::optional<Settings> settings_of(const Record& record) {
+  Settings settings;
+  bool is_whole = false;
+  for (const auto& [key, value] : record.config) {
+    is_whole |= key == kSeed;
+    if (!is_bookkeeping(key)) settings[key] = value;
+  }
+  return is_whole ? std::optional(settings) : std::nullopt;
+}
+
+bool belong_together(const Record& a, const Record& b) {
+  if (a.task != b.task) return false;
+  if (a.group == b.group) return true;
+  const auto settings = settings_of(a);
+  return a.name == b.name && settings && settings == settings_of(b);
+}
+
+/// " train.steps=500 model.heads=4": of a group the settings, three at most, in which groups of the
+/// same name differ.
+std::string differences(const Group& group, const std::vector<Group>& groups) {
+  const Record& first = *group.runs.front();
+  const Settings own = settings_of(first).value();
+  std::vector<Settings> others;
+  for (const Group& other : groups) {
+    const Record& one = *other.runs.front();
+    const auto settings = settings_of(one);
+    if (one.name == first.name && one.task == first.task && settings) others.push_back(*settings);
+  }
+  std::vector<std::string> differing;
+  for (const auto& [key, value] : own) {
+    const bool differs = std::ranges::any_of(others, [&](const Settings& settings) {
+      const auto found = settings.find(key);
+      return found == settings.end() || found->second != value;
+    });
+    if (differs) differing.push_back(key + "=" + value);
+  }
+  constexpr size_t kMost = 3;
+  std::string text;
+  for (size_t i = 0; i < std::min(differing.size(), kMost); ++i) text += " " + differing[i];
+  const size_t rest = differing.size() - std::min(differing.size(), kMost);
+  return rest == 0 ? text : text + " and " + std::to_string(rest) + " more";
 }
 
 }  // namespace
@@ -85,12 +148,14 @@ std::vector<Group> group_runs(const std::vector<Record>& records) {
   for (const Record& record : records) {
     if (record.kind != RecordKind::kTraining) continue;
     auto group = std::ranges::find_if(groups, [&](const Group& candidate) {
-      return candidate.name == record.group && candidate.task == record.task;
+      return belong_together(*candidate.runs.front(), record);
     });
-    if (group == groups.end()) {
-      group = groups.insert(groups.end(), Group{.name = record.group, .task = record.task});
-    }
+    if (group == groups.end()) group = groups.insert(groups.end(), Group{.task = record.task});
     group->runs.push_back(&record);
+  }
+  for (Group& group : groups) {
+    const Record& first = *group.runs.front();
+    group.name = settings_of(first) ? first.name + differences(group, groups) : first.group;
   }
   return groups;
 }

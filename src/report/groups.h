@@ -34,9 +34,10 @@ SpreadCurve spread_curve(std::span<const Curve* const> curves, double CurvePoint
 /// At most `most` points, evenly chosen; the first and the last always stay.
 SpreadCurve thinned(const SpreadCurve& curve, int64_t most);
 
-/// The training runs of one task with the same `group`, in the order given.
+/// The training runs of one task that differ in their seed alone, or in what changes nothing that
+/// they learn (how often they are saved, where their data lies), in the order given.
 struct Group {
-  std::string name;
+  std::string name;  // the runs' own, and what tells groups of the same name apart
   std::string task;
   std::vector<const Record*> runs;
 };

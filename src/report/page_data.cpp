@@ -267,7 +267,12 @@ json page_data(const std::vector<Record>& records, const PageOptions& options) {
   }
   const std::vector<Group> grouped = group_runs(records);
   json groups = json::array();
-  for (const Group& group : grouped) groups.push_back(group_json(group, grouped, records, options));
+  for (const Group& group : grouped) {
+    groups.push_back(group_json(group, grouped, records, options));
+    for (const json& run : groups.back()["runs"]) {
+      runs[run.get<size_t>()]["group"] = groups.back()["name"];
+    }
+  }
   return {{"title", options.title},
           {"written", options.written},
           {"runs", runs},

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fmmformer::report {
@@ -94,6 +95,47 @@ TEST(Groups, HoldTheSeedsOfOneModelOnOneTask) {
   const Spread best = spread_of(groups[0], &TrainingResult::best_metric);
   EXPECT_DOUBLE_EQ(best.mean, 0.6);
   EXPECT_NEAR(best.deviation, 0.1414213562, 1e-9);
+}
+
+Record configured(const std::string& group, std::vector<ConfigLine> config) {
+  Record record = run(group, "copy", 0.5);
+  record.name = "copy/x";
+  record.config = std::move(config);
+  return record;
+}
+
+TEST(Groups, HoldRunsThatDifferInHowOftenTheyAreSavedAndInHowTheirSettingsWereGiven) {
+  const std::vector<Record> records = {
+      configured("copy/x #1", {{"train.seed", "1"}, {"train.checkpoint_every", "10"}}),
+      configured("copy/x train.checkpoint_every=5 #2",
+                 {{"train.seed", "2"}, {"train.checkpoint_every", "5"}})};
+  const std::vector<Group> groups = group_runs(records);
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(groups[0].name, "copy/x");
+  EXPECT_EQ(groups[0].runs.size(), 2U);
+}
+
+TEST(Groups, OfOneNameSayWhatTellsThemApartAndNoMore) {
+  const auto with = [](const std::string& steps, const std::string& heads) {
+    return configured("copy/x train.steps=" + steps + " #" + heads, {{"train.seed", "1"},
+                                                                     {"train.batch_size", "8"},
+                                                                     {"train.steps", steps},
+                                                                     {"model.heads", heads}});
+  };
+  const std::vector<Record> records = {with("10", "2"), with("20", "2"), with("20", "2")};
+  const std::vector<Group> groups = group_runs(records);
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0].name, "copy/x train.steps=10");
+  EXPECT_EQ(groups[1].name, "copy/x train.steps=20");
+}
+
+TEST(Groups, OfManyDifferencesNameThree) {
+  std::vector<ConfigLine> one = {{"train.seed", "1"}}, other = one;
+  for (const char* key : {"model.a", "model.b", "model.c", "model.d", "model.e"}) {
+    one.emplace_back(key, "1"), other.emplace_back(key, "2");
+  }
+  const std::vector<Record> records = {configured("a", one), configured("b", other)};
+  EXPECT_EQ(group_runs(records)[1].name, "copy/x model.a=2 model.b=2 model.c=2 and 2 more");
 }
 
 TEST(Groups, LeaveScalingRecordsOut) {

@@ -16,9 +16,11 @@ function drawWikitext(report) {
     const titles = ["Model", "Valid", "Test", "Paper, valid", "Paper, test", "Seeds", "Steps"];
     const rows = report.wikitext.flatMap((paper) => {
       const same = ours.filter((group) => group.wikitext.row === paper.row);
+      // What was changed is not the paper's model.
+      const papers = (group, value) => (group.name.includes(" ") ? "" : value.toFixed(2));
       return same.map((group) => plainRow(titles, [mark(group.name), element("span", {}, same.length > 1 ? group.name : paper.title)],
-        [perplexity(group.results.best_metric), perplexity(group.results.test_metric), paper.valid.toFixed(2),
-          paper.test.toFixed(2), whole(group.runs.length), whole(group.results.steps?.mean)]));
+        [perplexity(group.results.best_metric), perplexity(group.results.test_metric), papers(group, paper.valid),
+          papers(group, paper.test), whole(group.runs.length), whole(group.results.steps?.mean)]));
     });
     content.append(element("h3", { class: "task" }, CORPORA[corpus]), plainTable(titles, rows),
       origin(ours.flatMap((group) => group.runs.map((index) => report.runs[index]))));
