@@ -59,4 +59,4 @@ run_one() {
 mkdir -p "$out" || exit 1
 export -f run_one
 export program out deadline
-printf '%s\n' "${names[@]}" | xargs -P "$at_once" -I{} bash -c 'run_one {}' || { echo "see $out/*.log" >&2; exit 1; }
+printf '%s\n' "${names[@]}" | xargs -P "$at_once" -I{} bash -c 'run_one "$1"' _ {} || { echo "see $out/*.log" >&2; exit 1; }

@@ -62,9 +62,9 @@ std::optional<Settings> settings_of(const Record& record) {
 
 bool belong_together(const Record& a, const Record& b) {
   if (a.task != b.task) return false;
-  if (a.group == b.group) return true;
-  const auto settings = settings_of(a);
-  return a.name == b.name && settings && settings == settings_of(b);
+  const auto settings = settings_of(a), others = settings_of(b);
+  if (!settings || !others) return a.group == b.group;
+  return a.name == b.name && settings == others;
 }
 
 /// " train.steps=500 model.heads=4": of a group the settings, three at most, in which groups of the

@@ -3,8 +3,9 @@
 //
 //   {"format": "fmmformer-record", "version": 1,
 //    "kind": "training" | "scaling" | "gpu",
-//    "name": "fmm-s1", "group": "fmm", "seed": 1,          seeds of one group are drawn as one
-//    curve "task": "copy 512", "attention": "fmm" | "softmax" | "linear" | "band" | ..., "created":
+//    "name": "fmm-s1", "seed": 1, "group": "fmm",   seeds of one group are drawn as one curve; told
+//    only where "config" is not that of a training run, with its "train.seed": groups.h
+//    "task": "copy 512", "attention": "fmm" | "softmax" | "linear" | "band" | ..., "created":
 //    "2026-11-15T18:40:00Z", "status": "running" | "finished" | .., "commit": "3195ab047e",
 //    "command": "fmmformer train ...", "machine": "AMD EPYC, 2 cores, ..." or {"cpu": "AMD EPYC",
 //    "cores": 2, ...}, "versions": {"fmmformer": "0.1.0", "torch": "2.11.0"}, "config": {any tree},

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "fmmformer/core/random.h"
-
 namespace fmmformer::train {
 namespace {
 
@@ -18,17 +16,6 @@ std::string attention_text(const AttentionConfig& attention) {
   if (attention.kind == AttentionKind::kSoftmax) return "softmax";
   if (attention.feature_maps.empty()) return "band";
   return attention.bandwidth > 0 ? "fmm" : "linear";
-}
-
-// Runs that differ in their seed alone: reports show them together. What was overridden is told,
-// and where a file was changed without changing its name, a number keeps the groups apart.
-std::string group_of(ExperimentConfig experiment, const RunIdentity& identity) {
-  std::string group = experiment.name;
-  for (const std::string& assignment : identity.overrides) {
-    if (!assignment.starts_with("train.seed=")) group += " " + assignment;
-  }
-  experiment.train.seed = 0;
-  return group + " #" + std::to_string(name_hash(experiment_toml(experiment)) % 1000);
 }
 
 // What was overridden when the run began and whenever it went on; of a key the latest.
@@ -55,7 +42,6 @@ Json record_of(const RunDescription& run) {
           {"version", kRecordVersion},
           {"kind", "training"},
           {"name", experiment.name},
-          {"group", group_of(experiment, identity)},
           {"overrides", identity.overrides},
           {"seed", experiment.train.seed},
           {"task", task + " " + std::to_string(length)},
@@ -106,11 +92,8 @@ void RunRecorder::keep_beginning(const RunDescription& run) {
   for (const auto* member : {"created", "command"}) {
     if (before.contains(member)) record_[member] = before[member];
   }
-  RunIdentity whole = run.identity;
-  whole.overrides =
-      joined_overrides(before.value("overrides", std::vector<std::string>()), whole.overrides);
-  record_["overrides"] = whole.overrides;
-  record_["group"] = group_of(run.experiment, whole);
+  record_["overrides"] = joined_overrides(before.value("overrides", std::vector<std::string>()),
+                                          run.identity.overrides);
 }
 
 void RunRecorder::add_to_curve(const MetricReport& report) {

@@ -96,25 +96,16 @@ TEST_F(Recorder, AResumedRunKeepsItsBeginningAndForgetsWhatCameAfterTheCheckpoin
   EXPECT_EQ(read_run_log(held_.metrics()).size(), 3U);
 }
 
-TEST_F(Recorder, RunsThatDifferInTheirSeedAloneAreOneGroup) {
-  const auto group = [&](const std::vector<std::string>& overrides) {
-    return record_of(description(overrides)).at("group").get<std::string>();
-  };
-  EXPECT_EQ(group({}), group({"train.seed=2"}));
-  EXPECT_NE(group({}), group({"train.steps=7"}));
-  EXPECT_THAT(group({"train.steps=7"}), testing::StartsWith("small train.steps=7"));
-}
-
-TEST_F(Recorder, ARunMadeLongerIsCalledByTheStepsItHasNow) {
+TEST_F(Recorder, ARunMadeLongerIsToldByTheStepsItHasNow) {
   RunRecorder(held_, description({"train.log_every=3", "train.steps=7"}))
       .write(RunStatus::kFinished);
   const RunDescription longer = description({"train.log_every=3", "train.steps=9"});
   RunDescription later = longer;
   later.identity.overrides = {"train.steps=9"};
   RunRecorder(held_, later, /*resume_step=*/7).write(RunStatus::kRunning);
-  const auto group = held_.read_record().at("group").get<std::string>();
-  EXPECT_THAT(group, testing::StartsWith("small train.log_every=3 train.steps=9 #"));
-  EXPECT_EQ(group, record_of(longer).at("group"));  // as if it had been that long from the start
+  const Json record = held_.read_record();
+  EXPECT_EQ(record.at("overrides"), Json({"train.log_every=3", "train.steps=9"}));
+  EXPECT_EQ(record.at("config"), record_of(longer).at("config"));
 }
 
 TEST_F(Recorder, AttentionIsNamedByWhatItHas) {
