@@ -4,6 +4,7 @@
 
 #include "attention/fmm/cuda/strips/far_keys.cuh"
 #include "attention/fmm/cuda/strips/far_queries.cuh"
+#include "attention/fmm/cuda/strips/live_tiles.cuh"
 
 namespace fmmformer::cuda::strips {
 
@@ -17,12 +18,36 @@ struct Work {
   const Layout& layout;
   Strip strip;
   FarStep<G> far;
+  TileRange walked = {0, 0};  // by all warps of the pair, where it is two-sided
+  TileRange dead = {0, 0};    // this warp's share of all other tiles, as if they had no gap
 
   __device__ Work(const SweepArgs& args, const Layout& layout)
       : args(args), layout(layout), strip(args, G::kTeam), far{args, Weights<G>(layout, args)} {
     far.map = strip.warp;
     far.weights.load(args, strip);
+    if (!args.causal) LiveTiles(layout).search(args, strip);
     __syncthreads();
+    if (!args.causal) share_out(LiveTiles(layout).range(args, strip));
+  }
+  /// Gives this warp its share of the pair's live tiles, and of the others.
+  __device__ void share_out(const TileRange& live) {
+    const int index = strip.segment * strip.count + strip.index,
+              count = args.segments * strip.count;
+    const TileRange mine = live.share(index, count);
+    strip.begin = mine.begin, strip.end = mine.end;
+    walked = live;
+    dead = TileRange{0, LiveTiles::tiles_of(args) - live.size()}.share(index, count);
+  }
+  /// body(tile) for the tiles that nobody walks, this warp's share of them.
+  template <typename Body>
+  __device__ __forceinline__ void each_dead_tile(const Body& body) const {
+#pragma unroll 1
+    for (int i = dead.begin; i < dead.end; ++i) body(i < walked.begin ? i : i + walked.size());
+  }
+  __device__ __forceinline__ Rows<G> rows_from(const View& view, int tile) const {
+    Rows<G> rows(view, strip);
+    rows.skip(tile);
+    return rows;
   }
   /// The tiles of a walk over keys, with queries of its own, or the other way round.
   template <int kOwn, int kNumbers>
@@ -77,10 +102,10 @@ struct Work {
   __device__ float* row_dots(int field) const {
     return args.row_dots + strip.row_index(args, G::kFields, field);
   }
-  /// body(token) in one lane each, for the tokens of the tile.
+  /// body(token) in one lane each, for the tokens of a tile.
   template <typename Body>
-  __device__ __forceinline__ void each_token(const Body& body) const {
-    const int token = far.tile * kBlockDim + lane_id();
+  __device__ __forceinline__ void each_token(int tile, const Body& body) const {
+    const int token = tile * kBlockDim + lane_id();
     if (lane_id() < kBlockDim && token < args.length) body(token);
   }
 };
@@ -143,20 +168,25 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   if constexpr (!kCausal) fixed.fix(states, strip);
   auto tiles = work.template tiles_of_keys</*kOwn=*/1, /*kNumbers=*/0>(/*with_band=*/true);
   const Band band(args, args.left, args.right);
-  Rows<G> out(args.out, strip);
-  out.skip(strip.begin);
+  Rows<G> out = work.rows_from(args.out, strip.begin);
   float* log_sum_exp = args.log_sum_exp + strip.row_index(args, 1, 0);
   float* normalisers = args.normalisers + strip.row_index(args, G::kMaps, 0);
+  const auto write_dead = [&](int tile, const Rows<G>& to) {
+    write_zeros(to, tile, args.length);
+    work.each_token(tile, [&](int token) {
+      if (args.has_near) log_sum_exp[token] = INFINITY;
+      for (int l = 0; work.far.row_sums() && l < G::kMaps; ++l)
+        normalisers[int64_t(l) * args.length + token] = 1.f;
+    });
+  };
+  if constexpr (!kCausal) {
+    work.each_dead_tile([&](int tile) { write_dead(tile, work.rows_from(args.out, tile)); });
+  }
   walk(tiles, strip.begin, strip.end, [&](int tile) {
     const uint32_t live = tiles.live();
     work.far.tile = tile, work.far.live = live;
     if (live == 0) {
-      write_stage(out, tiles.own_tile(0, tile), tile, 0, args.length, 1);
-      work.each_token([&](int token) {
-        if (args.has_near) log_sum_exp[token] = INFINITY;
-        for (int l = 0; work.far.row_sums() && l < G::kMaps; ++l)
-          normalisers[int64_t(l) * args.length + token] = 1.f;
-      });
+      write_dead(tile, out), out.skip(1);
       return;
     }
     ElemOf<G>* q_tile = tiles.own_tile(0, tile);
@@ -205,19 +235,24 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   for (int l = 0; !kMakesNorms && l < G::kMaps; ++l)
     tiles.numbers.read(kFirstNormOfQueries + l, work.norms(l));
   const Band band(args, args.left, args.right);
-  Rows<G> to(args.dq, strip);
-  to.skip(strip.begin);
+  Rows<G> to = work.rows_from(args.dq, strip.begin);
   float* row_dots = work.row_dots(0);
   float by_weight[G::kFields] = {};
+  const auto write_dead = [&](int tile, const Rows<G>& to) {
+    write_zeros(to, tile, args.length);
+    work.each_token(tile, [&](int token) {
+      for (int field = 0; field < G::kFields; ++field)
+        row_dots[int64_t(field) * args.length + token] = 0.f;
+    });
+  };
+  if constexpr (!kCausal) {
+    work.each_dead_tile([&](int tile) { write_dead(tile, work.rows_from(args.dq, tile)); });
+  }
   walk(tiles, strip.begin, strip.end, [&](int tile) {
     const uint32_t live = tiles.live();
     work.far.tile = tile, work.far.live = live;
     if (live == 0) {
-      write_stage(to, tiles.own_tile(0, tile), tile, 0, args.length, 1);
-      work.each_token([&](int token) {
-        for (int field = 0; field < G::kFields; ++field)
-          row_dots[int64_t(field) * args.length + token] = 0.f;
-      });
+      write_dead(tile, to), to.skip(1);
       return;
     }
     ElemOf<G>*q_tile = tiles.own_tile(0, tile), *grad_tile = tiles.own_tile(1, tile);
@@ -257,16 +292,23 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep
   if constexpr (!kCausal) fixed.fix(states, strip);
   auto tiles = work.template tiles_of_queries</*kBackwards=*/true, /*kOwn=*/2>(/*with_band=*/true);
   const Band band(args, args.right, args.left);
-  Rows<G> to_k(args.dk, strip), to_v(args.dv, strip);
-  to_k.skip(strip.end - 1), to_v.skip(strip.end - 1);
+  Rows<G> to_k = work.rows_from(args.dk, strip.end - 1),
+          to_v = work.rows_from(args.dv, strip.end - 1);
   KeyResults<G> results{{}, {}, WeightSums<G>(layout, strip)};
   results.weight_sums.clear();
+  const auto write_dead = [&](int tile, const Rows<G>& rows_k, const Rows<G>& rows_v) {
+    write_zeros(rows_k, tile, args.length), write_zeros(rows_v, tile, args.length);
+  };
+  if constexpr (!kCausal) {
+    work.each_dead_tile([&](int tile) {
+      write_dead(tile, work.rows_from(args.dk, tile), work.rows_from(args.dv, tile));
+    });
+  }
   walk(tiles, strip.begin, strip.end, [&](int tile) {
     const uint32_t live = tiles.live();
     work.far.tile = tile, work.far.live = live;
     if (live == 0) {
-      write_stage(to_k, tiles.own_tile(0, tile), tile, 0, args.length, -1);
-      write_stage(to_v, tiles.own_tile(0, tile), tile, 0, args.length, -1);
+      write_dead(tile, to_k, to_v), to_k.skip(-1), to_v.skip(-1);
       return;
     }
     ElemOf<G>*k_tile = tiles.own_tile(0, tile), *v_tile = tiles.own_tile(1, tile);

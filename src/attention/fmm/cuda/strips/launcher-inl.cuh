@@ -37,6 +37,7 @@ Layout layout_of(Sweep sweep, const SweepArgs& args, int strips) {
   const bool sums = sweep == Sweep::kSumOfKeys || sweep == Sweep::kSumOfQueries;
   const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys;
   layout.weights = take(true, Weights<G>::kBytes);
+  layout.live_tiles = take(!args.causal, LiveTiles::kBytes);
   layout.fixed = take(!args.causal && !sums, FixedSums<G>::kBytes);
   for (int which = 0; which < 2; ++which) {
     layout.parts[which] = take(G::kTeam && (which == 0 || sweep == Sweep::kKeys),

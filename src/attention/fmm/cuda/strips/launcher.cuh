@@ -49,11 +49,11 @@ struct Launcher {
 template <typename Math, int kDim>
 struct PassShape {
   static constexpr int kValueDim = kDim, kChunk = 64;
-  // What a block has at most: twelve tiles, numbers and sums a warp, and two-sided states.
+  // What a block has at most: twelve tiles, numbers and sums a warp, two-sided states and ranges.
   static constexpr int kElem = sizeof(typename Math::Elem), kRow = kElem * kDim + (4 - kElem) * 8;
   static constexpr int kSharedBytes =
       kMostStrips * (12 * 16 * kRow + 2048 + (kMapsAtOnce + 8 * (kMapsAtOnce + 1)) * kDim * 4) +
-      kMapsAtOnce * kDim * (kRow + 4) + (kMapsAtOnce + 1) * kDim * 6;
+      kMapsAtOnce * kDim * (kRow + 4) + (kMapsAtOnce + 1) * kDim * 6 + kMostStrips * 8;
   static constexpr int maps(int) { return kMapsAtOnce; }
   /// Blocks that fill a GPU at once.
   static constexpr int blocks(int, int maps, bool) {

@@ -24,6 +24,19 @@ __device__ __forceinline__ void write_stage(Rows<G>& to, const ElemOf<G>* stage,
   }
   to.skip(direction);
 }
+/// Zeros for sixteen dead rows.
+template <typename G>
+__device__ __forceinline__ void write_zeros(const Rows<G>& to, int tile, int length) {
+  using P = Pieces<G>;
+  ElemOf<G>* next = to.piece();
+#pragma unroll
+  for (int i = 0; i < P::kRounds; ++i) {
+    const int row = P::row() + i * P::kRowsAtOnce;
+    if (tile * kBlockDim + row < length)
+      *reinterpret_cast<uint4*>(next + i * P::kRowsAtOnce * to.view.row_stride) =
+          make_uint4(0, 0, 0, 0);
+  }
+}
 template <typename G>
 __device__ __forceinline__ void write_rows(Rows<G>& to, const Blocks<G>& rows, ElemOf<G>* stage,
                                            int tile, uint32_t live, int length, int direction) {

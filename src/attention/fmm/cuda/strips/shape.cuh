@@ -53,7 +53,8 @@ __device__ __forceinline__ bool uniform_weights(const SweepArgs& args) {
   return G::kPlain || args.uniform_weights;
 }
 
-/// The tiles [begin, end) that a warp walks, or a team: all warps of a block.
+/// The tiles [begin, end) that a warp walks, or a team: all warps of a block. Two-sided, these are
+/// its share of the pair's live tiles instead of one of the segment's: see live_tiles.cuh.
 struct Strip {
   int pair, b, h, segment, index, count;  // index: among the block's `count` strips
   int begin, end;
@@ -88,6 +89,7 @@ __device__ __forceinline__ int own_map(const Strip& strip, int i) {
 /// Where things lie in a kernel's shared memory, in bytes; -1: there are none. Made on the host.
 struct Layout {
   int weights;            // the block's: see Weights
+  int live_tiles;         // the block's: see LiveTiles
   int fixed;              // the block's: see FixedSums
   int exchange;           // float [slots][state][32], over the warps' own memory: between walks
   int parts[2];           // a team's: see Parts

@@ -64,7 +64,7 @@ __device__ __forceinline__ void walk_together(Work<G>& work, T& tiles, const Liv
       live_tile(tile);
       tiles.meet();
     } else {
-      work.each_token(dead_token);
+      work.each_token(tile, dead_token);
     }
     write(tile, live);
   });
