@@ -68,7 +68,6 @@ Evaluator::Evaluator(const Model& model, const tasks::Task& task, RunnerOptions 
   options.noticed = {};  // training has told of it already
   options.clock = nullptr;
   runner_ = make_runner(scoring_work(model), options);
-  rest_runner_ = make_runner(scoring_work(model), options);
 }
 
 Score Evaluator::score(const EvaluationPlan& plan, const EvaluationProgress& progress) {
@@ -85,9 +84,7 @@ Score Evaluator::score(const EvaluationPlan& plan, const EvaluationProgress& pro
   Score total;
   for (int64_t index = 0; index < batches; ++index) {
     const StepBatches batch = {ahead.next()};
-    const bool is_whole = batch[0].size == plan.batch_size;
-    BatchRunner& runner = is_whole ? *runner_ : *rest_runner_;
-    scores.push_back(runner.run(batch, {.dropout_seeds = {0}}));
+    scores.push_back(runner_->run(batch, {.dropout_seeds = {0}}));
     total.count += static_cast<double>(batch[0].counted());
     if (progress) progress(index + 1, batches);
   }

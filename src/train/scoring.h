@@ -40,8 +40,7 @@ int64_t evaluation_batches(const tasks::Task& task, const EvaluationPlan& plan);
 using EvaluationProgress = std::function<void(int64_t, int64_t)>;
 
 /// Scores a model again and again: without gradients, without dropout. Batches are made by a
-/// thread ahead of their use; on a GPU a graph holds the pass from the fourth batch on, and
-/// another one that of a split's last, smaller batch, from the fourth evaluation on.
+/// thread ahead of their use; on a GPU a graph holds the pass from the fourth batch on.
 class Evaluator {
  public:
   /// Model and task must outlive it; options.device is the model's.
@@ -52,7 +51,6 @@ class Evaluator {
  private:
   const tasks::Task& task_;
   std::unique_ptr<BatchRunner> runner_;
-  std::unique_ptr<BatchRunner> rest_runner_;  // of batches that are not whole
 };
 
 }  // namespace fmmformer::train
