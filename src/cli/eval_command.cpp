@@ -58,7 +58,7 @@ void add_options(CLI::App& app, EvalOptions& options) {
       "  fmmformer eval runs/copy/softmax_128 --batches 50\n"
       "  fmmformer eval runs/wikitext2/softmax --split test --batches 0 --sliding\n"
       "  fmmformer eval --run results/lra/listops/fmm2_band5.tuned --data basic_test.tsv\n"
-      "  fmmformer eval --run results/lra/retrieval/softmax.tuned --data pairs.test.tsv.xz "
+      "  fmmformer eval --run results/lra/retrieval/softmax.published --data pairs.test.tsv.xz "
       "--documents docs.tsv.xz");
 }
 

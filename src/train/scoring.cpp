@@ -7,8 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <stdexcept>
-
-#include "train/prefetcher.h"
+#include <utility>
 
 namespace fmmformer::train {
 
@@ -70,24 +69,32 @@ Evaluator::Evaluator(const Model& model, const tasks::Task& task, RunnerOptions 
   runner_ = make_runner(scoring_work(model), options);
 }
 
+Evaluator::Ahead Evaluator::batches_of(const EvaluationPlan& plan) const {
+  const auto make = [&task = task_, plan](int64_t index) {
+    return task.batch({.split = plan.split,
+                       .order = plan.order,
+                       .round = plan.round,
+                       .index = index,
+                       .size = plan.batch_size});
+  };
+  const PrefetchOptions options{.threads = 1, .end = evaluation_batches(task_, plan)};
+  return {plan, std::make_unique<Prefetcher<Batch>>(make, options)};
+}
+
 Score Evaluator::score(const EvaluationPlan& plan, const EvaluationProgress& progress) {
   const int64_t batches = evaluation_batches(task_, plan);
-  const auto make = [&](int64_t index) {
-    return task_.batch({.split = plan.split,
-                        .order = plan.order,
-                        .round = plan.round,
-                        .index = index,
-                        .size = plan.batch_size});
-  };
-  Prefetcher<Batch> ahead(make, {.threads = 1, .end = batches});
+  Ahead ahead = next_ && next_->plan.has_batches_of(plan) ? *std::exchange(next_, std::nullopt)
+                                                          : batches_of(plan);
   std::vector<at::Tensor> scores;  // read at the end: a GPU need not wait between batches
   Score total;
   for (int64_t index = 0; index < batches; ++index) {
-    const StepBatches batch = {ahead.next()};
+    const StepBatches batch = {ahead.batches->next()};
     scores.push_back(runner_->run(batch, {.dropout_seeds = {0}}));
     total.count += static_cast<double>(batch[0].counted());
     if (progress) progress(index + 1, batches);
   }
+  // A task without end has other examples every time.
+  if (plan.comes_again && task_.examples(plan.split) > 0) next_ = batches_of(plan);
   if (scores.empty()) return total;
   const at::Tensor all = at::stack(scores).to(at::kCPU, at::kDouble);
   const double* values = all.const_data_ptr<double>();

@@ -4,12 +4,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "fmmformer/models/batch_tensors.h"
 #include "fmmformer/models/model.h"
 #include "tasks/task.h"
 #include "train/batch_runner.h"
 #include "train/metric.h"
+#include "train/prefetcher.h"
 
 namespace fmmformer::train {
 
@@ -30,6 +32,13 @@ struct EvaluationPlan {
   int64_t round = 0;
   int64_t batches = 0;  // 0: the whole split
   int64_t batch_size = 1;
+  bool comes_again = false;  // the same examples: their first batches are made ahead
+
+  /// Whether both have the same batches, of a split that has an end: `round` changes none there.
+  bool has_batches_of(const EvaluationPlan& other) const {
+    return split == other.split && order == other.order && batches == other.batches &&
+           batch_size == other.batch_size;
+  }
 };
 
 /// How many batches that is. Throws std::invalid_argument for a whole split of a task that has no
@@ -40,7 +49,8 @@ int64_t evaluation_batches(const tasks::Task& task, const EvaluationPlan& plan);
 using EvaluationProgress = std::function<void(int64_t, int64_t)>;
 
 /// Scores a model again and again: without gradients, without dropout. Batches are made by a
-/// thread ahead of their use; on a GPU a graph holds the pass from the fourth batch on.
+/// thread ahead of their use, the first ones of a plan that comes again right after the last; on a
+/// GPU a graph holds the pass from the fourth batch on.
 class Evaluator {
  public:
   /// Model and task must outlive it; options.device is the model's.
@@ -49,8 +59,15 @@ class Evaluator {
   Score score(const EvaluationPlan& plan, const EvaluationProgress& progress = {});
 
  private:
+  struct Ahead {
+    EvaluationPlan plan;
+    std::unique_ptr<Prefetcher<Batch>> batches;
+  };
+  Ahead batches_of(const EvaluationPlan& plan) const;
+
   const tasks::Task& task_;
   std::unique_ptr<BatchRunner> runner_;
+  std::optional<Ahead> next_;  // of the next evaluation
 };
 
 }  // namespace fmmformer::train

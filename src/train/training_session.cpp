@@ -218,7 +218,8 @@ void TrainingSession::evaluate_now() {
   const EvaluationPlan plan{.split = tasks::Split::kValid,
                             .round = state_.step,  // fresh examples, whatever was evaluated before
                             .batches = train.evaluation_batches,
-                            .batch_size = train.batch_size / train.accumulate};
+                            .batch_size = train.batch_size / train.accumulate,
+                            .comes_again = state_.step < train.steps};
   const auto begin = StepClock::Clock::now();
   const Score score = score_split(plan);
   evaluation_clock_.add(StepClock::Clock::now() - begin, evaluation_batches(*task_, plan));

@@ -91,6 +91,19 @@ TEST_F(TextScoring, WindowsWithoutOverlapCountEveryTargetOnce) {
   }
 }
 
+TEST_F(TextScoring, APlanThatComesAgainScoresTheSameEveryTimeAndAnotherInBetweenItsOwn) {
+  const tasks::WikitextTask task(
+      {.data = folder_.path(), .length = kLength, .columns = 1, .vocabulary = 0});
+  Evaluator evaluator(*model_, task, {});
+  EvaluationPlan plan{.split = tasks::Split::kTest, .batch_size = 2, .comes_again = true};
+  EvaluationPlan other{.split = tasks::Split::kTest, .batches = 1, .batch_size = 2};
+  const double loss = score(tasks::Order::kStored, 2).loss;
+  for (plan.round = 0; plan.round < 3; ++plan.round) {
+    EXPECT_EQ(evaluator.score(plan).loss, loss);
+    EXPECT_LT(evaluator.score(other).loss, loss) << "one batch of three";
+  }
+}
+
 TEST(EvaluationBatches, ASlidingOrderIsForTasksThatHaveIt) {
   const tasks::CopyTask copy({.length = 16}, 1);
   EXPECT_THROW(evaluation_batches(copy, {.order = tasks::Order::kSliding, .batches = 3}),
