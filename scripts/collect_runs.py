@@ -54,6 +54,11 @@ def compact(path: Path, record: dict) -> dict:
         "steps": result["steps"],
         "steps_run": result.get("steps_run", ""),
         "ms_per_step": round(1e3 * seconds, 3) if seconds else None,
+        **(
+            {"ms_per_evaluation_batch": round(1e3 * result["seconds_per_evaluation_batch"], 3)}
+            if "seconds_per_evaluation_batch" in result
+            else {}
+        ),
         "peak_mib": round(result["peak_bytes"] / 2**20),
         "seconds": round(result["seconds"], 1),
         "metric": record["metric"]["name"],
