@@ -25,12 +25,12 @@ void check(bool is_number) {
 
 /// Calls use(i) for all scores but those of blocks that have none as high as least() says then.
 template <typename T, typename Least, typename Use>
-void for_high(const std::vector<T>& scores, const Least& least, const Use& use) {
+void for_high(std::span<const T> scores, const Least& least, const Use& use) {
   constexpr size_t kBlock = 256;
   for (size_t begin = 0; begin < scores.size(); begin += kBlock) {
     const size_t end = std::min(begin + kBlock, scores.size());
     if constexpr (std::is_same_v<T, float>) {
-      if (cpu::highest({&scores[begin], end - begin}) < least()) continue;
+      if (cpu::highest(scores.subspan(begin, end - begin)) < least()) continue;
     }
     for (size_t i = begin; i < end; ++i) use(i);
   }
@@ -73,6 +73,12 @@ void Weighing::refine(size_t part) {
   if (state != State::kComputed) compute(part);
 }
 
+/// Whether the part has a penalised token.
+bool Weighing::is_penalised(size_t part) const {
+  const auto first = std::ranges::lower_bound(recent_, first_token(part));
+  return first != recent_.end() && *first < first_token(part) + static_cast<int64_t>(size(part));
+}
+
 /// log p to scores.
 template <typename T>
 void Weighing::weigh(size_t part, std::vector<T>& scores) const {
@@ -94,7 +100,11 @@ bool Weighing::bound(size_t part, TokenScores::Sharpness sharpness) {
   Part bounded;
   bounded.state = static_cast<State>(static_cast<int>(State::kRough) + static_cast<int>(sharpness));
   bounded.low = bounds.low, bounded.high = bounds.high;
-  weigh(part, bounded.low), weigh(part, bounded.high);
+  if (exponent_ != 1 || is_penalised(part)) {
+    bounded.weighed_low = bounds.low, bounded.weighed_high = bounds.high;
+    weigh(part, bounded.weighed_low), weigh(part, bounded.weighed_high);
+    bounded.low = bounded.weighed_low, bounded.high = bounded.weighed_high;
+  }
   bounded.highest = cpu::highest(bounded.high);
   parts_[part] = std::move(bounded);
   return true;
@@ -134,7 +144,7 @@ const std::vector<Candidate>& Weighing::likeliest(size_t part, size_t k) {
         });
   };
   if (is_computed(part)) {
-    collect(parts_[part].scores);
+    collect(std::span<const double>(parts_[part].scores));
   } else {
     collect(parts_[part].low);
   }
@@ -150,7 +160,7 @@ void Weighing::append_from(size_t part, double least, std::vector<Candidate>& ou
         });
   };
   if (is_computed(part)) {
-    append(parts_[part].scores);
+    append(std::span<const double>(parts_[part].scores));
   } else {
     append(parts_[part].high);
   }
@@ -161,10 +171,7 @@ void Weighing::append_from(size_t part, double least, std::vector<Candidate>& ou
 Interval Weighing::mass_of_whole(size_t part) const {
   const double one = exponent_ * scores_.parts()[part].log_mass;
   const double all = one + (1 - exponent_) * std::log(static_cast<double>(size(part)));
-  const auto penalised = std::ranges::lower_bound(recent_, first_token(part));
-  const bool is_lowered = penalised != recent_.end() &&
-                          *penalised < first_token(part) + static_cast<int64_t>(size(part));
-  return {is_lowered ? -kInfinity : std::min(one, all), std::max(one, all)};
+  return {is_penalised(part) ? -kInfinity : std::min(one, all), std::max(one, all)};
 }
 
 const std::vector<double>& Weighing::weights(size_t part) {

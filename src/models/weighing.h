@@ -68,9 +68,10 @@ class Weighing {
   enum class State { kWhole, kRough, kSharp, kSharpest, kComputed };
   struct Part {
     State state = State::kWhole;
-    std::vector<float> low, high;  // kRough to kSharpest
-    std::vector<double> scores;    // kComputed
-    std::vector<double> weights;   // exp(score - highest), once somebody asked for them
+    std::span<const float> low, high;  // kRough to kSharpest: the model's own, or these
+    std::vector<float> weighed_low, weighed_high;
+    std::vector<double> scores;   // kComputed
+    std::vector<double> weights;  // exp(score - highest), once somebody asked for them
     std::vector<Candidate> likeliest;
     double highest = 0;
     std::optional<Interval> log_mass;
@@ -78,6 +79,7 @@ class Weighing {
 
   bool bound(size_t part, TokenScores::Sharpness sharpness);  // false: there are no bounds
   void compute(size_t part);
+  bool is_penalised(size_t part) const;
   template <typename T>
   void weigh(size_t part, std::vector<T>& scores) const;
   Interval mass_of_whole(size_t part) const;

@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "attention/cpu/parallel.h"
@@ -39,11 +41,23 @@ void prefetch(const cpu::RowMatrix& matrix, int64_t row) {
   for (int64_t c = 0; c < matrix.columns; c += kLine) __builtin_prefetch(values + c);
 }
 
-std::vector<float> plus(const std::vector<float>& values, double summand) {
-  const auto rounded = static_cast<float>(summand);
-  std::vector<float> sums(values.size());
-  std::ranges::transform(values, sums.begin(), [&](float value) { return value + rounded; });
-  return sums;
+/// sum of exp(value - highest) over the rows of a task, beside that highest value.
+struct ExpSum {
+  float highest = 0;
+  double sum = 0;
+
+  explicit ExpSum(std::span<const float> values)
+      : highest(cpu::highest(values)), sum(cpu::exp_sum(values, highest)) {}
+  ExpSum() = default;
+};
+double log_sum(const std::vector<ExpSum>& parts) {
+  float highest = parts[0].highest;
+  for (const ExpSum& part : parts) highest = std::max(highest, part.highest);
+  double sum = 0;
+  for (const ExpSum& part : parts) {
+    sum += part.sum * std::exp(static_cast<double>(part.highest) - highest);
+  }
+  return highest + std::log(sum);
 }
 
 }  // namespace
@@ -96,51 +110,80 @@ const ClusterBounds::Rows& ClusterBounds::rows_of(int64_t i) {
   return *made;
 }
 
+struct ClusterBounds::Token::Logits {
+  Bounds bounds;
+  std::vector<ExpSum> low, high;  // a task's each: made while its rows are at hand
+
+  explicit Logits(int64_t rows)
+      : bounds{std::vector<float>(static_cast<size_t>(rows)),
+               std::vector<float>(static_cast<size_t>(rows))},
+        low(static_cast<size_t>((rows + kRowsATask - 1) / kRowsATask)),
+        high(low.size()) {}
+  /// After the bounds of a task's rows have changed.
+  void add_up(int64_t begin, int64_t end) {
+    const auto task = static_cast<size_t>(begin / kRowsATask), first = static_cast<size_t>(begin),
+               count = static_cast<size_t>(end - begin);
+    low[task] = ExpSum(std::span(bounds.low).subspan(first, count));
+    high[task] = ExpSum(std::span(bounds.high).subspan(first, count));
+  }
+};
+
 ClusterBounds::Token::Token(ClusterBounds& bounds, Tensor hidden)
     : bounds_(bounds), hidden_(hidden.contiguous()), logits_(bounds.rows_.size()) {}
 
-ClusterBounds::Bounds& ClusterBounds::Token::logits(int64_t i) {
-  Bounds& logits = logits_[static_cast<size_t>(i)];
-  if (!logits.low.empty()) return logits;
+ClusterBounds::Token::Logits& ClusterBounds::Token::logits(int64_t i) {
+  std::shared_ptr<Logits>& logits = logits_[static_cast<size_t>(i)];
+  if (logits) return *logits;
   const cpu::ShortRows& rows = bounds_.rows_of(i).rows;
   const auto x = cpu::shorten(hidden_.const_data_ptr<float>(), rows.columns);
-  logits.low.resize(static_cast<size_t>(rows.rows));
-  logits.high.resize(static_cast<size_t>(rows.rows));
+  logits = std::make_shared<Logits>(rows.rows);
+  const float* bias = bounds_.bias_of(i);
+  const cpu::ProductBounds out{logits->bounds.low.data(), logits->bounds.high.data()};
   for_rows(rows.rows, rows.columns, [&](int64_t begin, int64_t end) {
-    cpu::bound_row_product(rows, x, bounds_.bias_of(i), begin, end,
-                           {logits.low.data(), logits.high.data()});
+    cpu::bound_row_product(rows, x, bias, begin, end, out);
+    logits->add_up(begin, end);
   });
-  return logits;
+  return *logits;
 }
 
 void ClusterBounds::Token::sharpen(int64_t i, double likely) {
-  Bounds& known = logits(i);
-  const int64_t size = std::ssize(known.high), columns = hidden_.size(-1);
+  Logits& known = logits(i);
+  float *low = known.bounds.low.data(), *high = known.bounds.high.data();
+  const int64_t size = std::ssize(known.bounds.high), columns = hidden_.size(-1);
   const cpu::RowMatrix matrix{bounds_.table_of(i), columns};
-  const float* x = hidden_.const_data_ptr<float>();
-  const double least = cpu::log_sum_exp(known.high) + std::log(likely / static_cast<double>(size));
+  const float *x = hidden_.const_data_ptr<float>(), *bias = bounds_.bias_of(i);
+  const double least = log_sum(known.high) + std::log(likely / static_cast<double>(size));
   for_rows(size, columns, [&](int64_t begin, int64_t end) {
-    std::vector<int64_t> rows;
+    std::array<int64_t, kRowsATask> rows;
+    size_t count = 0;
     for (int64_t row = begin; row < end; ++row) {
-      const auto place = static_cast<size_t>(row);
-      if (known.high[place] > least && known.high[place] != known.low[place]) rows.push_back(row);
+      if (high[row] > least && high[row] != low[row]) rows[count++] = row;
     }
-    for (size_t r = 0; r < rows.size(); ++r) {
+    if (count == 0) return;
+    for (size_t r = 0; r < count; ++r) {
       // They lie apart: no core guesses which is next.
-      if (r + kAhead < rows.size()) prefetch(matrix, rows[r + kAhead]);
+      if (r + kAhead < count) prefetch(matrix, rows[r + kAhead]);
       // The very sum that the whole product makes of this row.
-      cpu::row_product(matrix, x, bounds_.bias_of(i), rows[r], rows[r] + 1, known.high.data());
-      known.low[static_cast<size_t>(rows[r])] = known.high[static_cast<size_t>(rows[r])];
+      cpu::row_product(matrix, x, bias, rows[r], rows[r] + 1, high);
+      low[rows[r]] = high[rows[r]];
     }
+    known.add_up(begin, end);
   });
 }
 
 ClusterBounds::Bounds ClusterBounds::Token::log_probabilities(int64_t i, double log_mass) {
-  const Bounds& known = logits(i);
-  const double least = cpu::log_sum_exp(known.low), most = cpu::log_sum_exp(known.high);
+  const Logits& known = logits(i);
+  const double least = log_sum(known.low), most = log_sum(known.high);
   if (!std::isfinite(least) || !std::isfinite(most) || !std::isfinite(log_mass)) return {};
-  return {plus(known.low, log_mass - most - kRounding),
-          plus(known.high, log_mass - least + kRounding)};
+  const auto add_low = static_cast<float>(log_mass - most - kRounding),
+             add_high = static_cast<float>(log_mass - least + kRounding);
+  const size_t size = known.bounds.low.size();
+  Bounds result{std::vector<float>(size), std::vector<float>(size)};
+  for (size_t row = 0; row < size; ++row) {
+    result.low[row] = known.bounds.low[row] + add_low;
+    result.high[row] = known.bounds.high[row] + add_high;
+  }
+  return result;
 }
 
 }  // namespace fmmformer

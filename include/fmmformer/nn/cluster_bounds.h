@@ -42,11 +42,12 @@ class ClusterBounds {
     void sharpen(int64_t i, double likely);
 
    private:
-    Bounds& logits(int64_t i);
+    struct Logits;  // a cluster's, and the sums of their exponentials
+    Logits& logits(int64_t i);
 
     ClusterBounds& bounds_;
     at::Tensor hidden_;
-    std::vector<Bounds> logits_;  // of a cluster that was not asked for: empty
+    std::vector<std::shared_ptr<Logits>> logits_;  // of a cluster that was not asked for: none
   };
 
  private:
