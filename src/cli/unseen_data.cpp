@@ -45,9 +45,12 @@ struct DataPlace {
   tasks::Split split = tasks::Split::kTest;
 };
 
-// A data file is used where it is, unless its name is not that of its split.
-DataPlace place_of(const fs::path& file, const fs::path& scratch) {
+// A data file is used where it is, unless its name is not that of its split. It comes from
+// anywhere, so all of it is looked through, and what is wrong is told of the file that the user
+// named.
+DataPlace place_of(const fs::path& file, tasks::TaskName task, const fs::path& scratch) {
   const DataPlace here{.folder = file.parent_path(), .split = tasks::split_of_file(file)};
+  tasks::DataCache(task, here.split, file).check();
   if (tasks::cache_path(here.folder, here.split) == file) return here;
   fs::create_symlink(fs::absolute(file), tasks::cache_path(scratch, here.split));
   return {.folder = scratch, .split = here.split};
@@ -86,7 +89,7 @@ UnseenTask task_over(const UnseenData& data, tasks::TaskConfig config) {
   const train::InterruptGuard interrupt;  // Ctrl-C must not leave the folder behind
   const ScratchFolder scratch;
   const DataPlace place = is_data_file(data.files.front())
-                              ? place_of(data.files.front(), scratch.path())
+                              ? place_of(data.files.front(), config.name, scratch.path())
                               : import_into(scratch.path(), data, config.name);
   folder = place.folder.string();
   UnseenTask unseen{.task = tasks::make_task(config, 0), .split = place.split};

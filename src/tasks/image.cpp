@@ -31,7 +31,13 @@ void read_image(const Source& source, CacheWriter& out) {
   const bool grey = !records.empty() && records.size() % kGreyRecord == 0;
   const bool colour = !records.empty() && records.size() % kColourRecord == 0;
   // A size that fits both takes more than a thousand records of an odd number: no real file.
-  if (grey == colour) {
+  if (grey && colour) {
+    throw DataError(source.path.string() + ": " + std::to_string(records.size()) +
+                    " bytes can be records of " + std::to_string(kColourRecord) +
+                    " (CIFAR-10's binary form) or of " + std::to_string(kGreyRecord) +
+                    " (grey); split the file, so that one of them fits");
+  }
+  if (!grey && !colour) {
     throw DataError(source.path.string() + ": " + std::to_string(records.size()) +
                     " bytes are no whole records of " + std::to_string(kColourRecord) +
                     " (CIFAR-10's binary form) or " + std::to_string(kGreyRecord) +

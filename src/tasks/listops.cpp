@@ -27,8 +27,9 @@ void read_listops(const Source& source, CacheWriter& out) {
   for (bool first = true; table.next(); first = false) {
     const auto columns = table.columns(2);
     if (first && columns[0] == "Source") continue;
+    const uint16_t label = table.label(columns[1], kListOpsLabels.size());
     try {
-      out.add(listops_tokens(columns[0]), table.label(columns[1], kListOpsLabels.size()));
+      out.add(listops_tokens(columns[0]), label);
     } catch (const DataError& error) {
       table.fail(error.what());
     }

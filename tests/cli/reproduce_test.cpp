@@ -334,6 +334,18 @@ TEST_F(EvalOfFiles, ADataFileMayHaveAnyNameAndIsScoredLikeItsSource) {
   EXPECT_EQ(loss(source), loss(folder_ / "mine.fmmdata"));
 }
 
+TEST_F(EvalOfFiles, ADamagedDataFileIsNotScoredAndIsNamedAsTheUserDid) {
+  const std::string source = write("l.tsv", "Source\tTarget\n[SM 5 6 ]\t1\n[MAX 2 9 ]\t9\n");
+  outcome_of(run_data,
+             {"fmmformer data", {"import", "listops", "--valid", source, "--out", folder_ / "d"}});
+  fs::rename(folder_ / "d/valid.fmmdata", folder_ / "mine.fmmdata");
+  std::fstream(folder_ / "mine.fmmdata", std::ios::in | std::ios::out).seekp(-1, std::ios::end)
+      << '\x07';
+  const Outcome outcome = score("listops", {"--data", folder_ / "mine.fmmdata"});
+  EXPECT_EQ(outcome.code, kWrongUse);
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("mine.fmmdata"), HasSubstr("import it again")));
+}
+
 TEST_F(EvalOfFiles, MistakesNameTheFileAndLeaveNothingBehind) {
   const std::string good = write("l.tsv", "Source\tTarget\n[SM 5 6 ]\t1\n");
   const std::string wrong = write("w.tsv", "Source\tTarget\n[SM 5 6 ]\t77\n");

@@ -148,8 +148,8 @@ void CacheWriter::write(const std::filesystem::path& folder, TaskName task, Spli
   write_file_atomically(cache_path(folder, split), pieces);
 }
 
-DataCache::DataCache(const std::filesystem::path& folder, TaskName task, Split split)
-    : path_(cache_path(folder, split)), file_(path_, how_to_make(task)) {
+DataCache::DataCache(TaskName task, Split split, const std::filesystem::path& file)
+    : path_(file), file_(path_, how_to_make(task)) {
   check_header(task, split);
   place_arrays();
 }
@@ -169,9 +169,13 @@ void DataCache::check_header(TaskName task, Split split) const {
   const std::string came = text_of(header.task) + ", " + text_of(header.split);
   if (came != wanted) fail("holds " + came + "; wanted is " + wanted + ": " + how_to_make(task));
   const uint64_t size = file_.bytes().size() - sizeof(Header);
-  if (size != header.payload || payload_of(header) != size) {
+  if (size != header.payload) {
     fail("has " + std::to_string(size) + " bytes of data, its header speaks of " +
          std::to_string(header.payload) + ": it is cut off or damaged; import it again");
+  }
+  if (payload_of(header) != size) {
+    fail("has a header whose counts do not fit its " + std::to_string(size) +
+         " bytes of data: it is damaged; import it again");
   }
   if (header.examples == 0) fail("holds no examples; import it again");
 }

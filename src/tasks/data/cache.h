@@ -73,7 +73,10 @@ class CacheWriter {
 class DataCache {
  public:
   /// Throws DataError when the file is not there, not whole, of another version, task or split.
-  DataCache(const std::filesystem::path& folder, TaskName task, Split split);
+  DataCache(const std::filesystem::path& folder, TaskName task, Split split)
+      : DataCache(task, split, cache_path(folder, split)) {}
+  /// Of a file by another name.
+  DataCache(TaskName task, Split split, const std::filesystem::path& file);
 
   const std::filesystem::path& path() const { return path_; }
   int64_t documents() const { return static_cast<int64_t>(offsets_.size()) - 1; }

@@ -22,7 +22,6 @@ class TableReader {
 
   /// Reads the next line; false after the last.
   bool next();
-  std::string_view line() const { return line_; }
 
   /// The line's columns, which must be this many.
   std::vector<std::string_view> columns(size_t count) const;

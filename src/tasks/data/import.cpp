@@ -82,7 +82,7 @@ std::vector<fs::path>& ImportSources::of(Split split) {
 
 ImportSources find_sources(const DataSet& data, const fs::path& folder) {
   ImportSources sources;
-  if (fs::is_directory(folder / "metadata")) {
+  if (data.task == TaskName::kPathfinder && fs::is_directory(folder / "metadata")) {
     sources.pool = folder;
     return sources;
   }

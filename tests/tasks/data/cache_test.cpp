@@ -81,6 +81,10 @@ TEST(DataCache, OpeningNoticesAFileThatIsCutOffOrHasMoreAtItsEnd) {
   }
   write_file(folder / kName, whole + "x");
   EXPECT_THAT(open_error(folder), HasSubstr("damaged"));
+  std::string miscounted = whole;
+  miscounted[48]++;  // examples
+  write_file(folder / kName, miscounted);
+  EXPECT_THAT(open_error(folder), HasSubstr("counts do not fit"));
 }
 
 TEST(DataCache, AFileOfAnotherVersionIsToBeImportedAgain) {
