@@ -129,7 +129,8 @@ def fast_weight_attention_prefill(
         out, *state = torch.ops.fmmformer.fast_weight_attention_prefill(
             q, k, v, beta, given["token_mask"], **_operator_options(given)
         )
-    return back_to(given["layout"], out), FastWeightState(*state, given["feature_map"], given["unit_features"])
+    of_sums = (given[name] for name in ("feature_map", "unit_features", "normaliser"))
+    return back_to(given["layout"], out), FastWeightState(*state, *of_sums)
 
 
 def fast_weight_attention_step(
@@ -157,7 +158,8 @@ def fast_weight_attention_step(
     check_tensors(function, q=q, k=k, v=v, beta=beta)
     with torch.no_grad():
         return torch.ops.fmmformer.fast_weight_attention_step(
-            q, k, v, beta, given["token_mask"], *state.tensors(), state.feature_map, state.unit_features,
+            q, k, v, beta, given["token_mask"],
+            *state.tensors(), state.feature_map, state.unit_features, state.normaliser,
             **_operator_options(given),
         )  # fmt: skip
 

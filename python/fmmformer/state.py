@@ -81,13 +81,14 @@ class FastWeightState:
     tokens: Tensor  #: int64 [B]: how many real tokens were fed in
     feature_map: str  #: whose sums these are; a step with another is an error
     unit_features: bool  #: likewise
+    normaliser: str  #: likewise
 
     def __repr__(self) -> str:
         batch, heads, dim, value_dim = self.memory.shape
         return (
             f"FastWeightState(tokens={self.tokens.tolist()}, batch={batch}, heads={heads}, head_dim={dim}, "
             f"value_dim={value_dim}, feature_map={self.feature_map!r}, unit_features={self.unit_features}, "
-            f"dtype={self.memory.dtype}, device={self.memory.device})"
+            f"normaliser={self.normaliser!r}, dtype={self.memory.dtype}, device={self.memory.device})"
         )
 
     def tensors(self) -> list[Tensor]:
@@ -104,9 +105,7 @@ class FastWeightState:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one safetensors file, whole or not at all; ValueError where its folder does not exist."""
-        torch.ops.fmmformer.fast_weight_state_save(
-            os.fspath(path), self.tensors(), self.feature_map, self.unit_features
-        )
+        torch.ops.fmmformer.fast_weight_state_save(os.fspath(path), self.tensors(), *self._options())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FastWeightState:
@@ -115,11 +114,14 @@ class FastWeightState:
         Raises ValueError, saying what is wrong, for a file that is missing, cut short, damaged, of another version or
         no FastWeightState.
         """
-        tensors, feature_map, unit_features = torch.ops.fmmformer.fast_weight_state_load(os.fspath(path))
-        return cls(*tensors, feature_map, unit_features)
+        tensors, *options = torch.ops.fmmformer.fast_weight_state_load(os.fspath(path))
+        return cls(*tensors, *options)
 
     def _with(self, tensors: Iterable[Tensor]) -> FastWeightState:
-        return FastWeightState(*tensors, self.feature_map, self.unit_features)
+        return FastWeightState(*tensors, *self._options())
+
+    def _options(self) -> tuple[str, bool, str]:
+        return self.feature_map, self.unit_features, self.normaliser
 
 
 @dataclasses.dataclass(eq=False)

@@ -376,7 +376,8 @@ def test_a_saved_state_goes_on_where_it_was(tmp_path: Path, dtype: torch.dtype) 
     _, state = fast_weight_attention_prefill(*(t[:, :20] for t in tensors.values()))
     state.save(tmp_path / "state")
     loaded, copy = FastWeightState.load(tmp_path / "state").to(device_type()), state.clone()
-    assert "tokens=[20, 20]" in repr(loaded) and loaded.feature_map == "elu" and loaded.unit_features
+    assert "tokens=[20, 20]" in repr(loaded) and loaded.feature_map == "elu"
+    assert loaded.unit_features and loaded.normaliser == "output"
     steps = [fast_weight_attention_step(*(t[:, 20] for t in tensors.values()), one) for one in (state, loaded, copy)]
     assert same_bits(steps[0], steps[1]) and same_bits(steps[0], steps[2])
     with pytest.raises(ValueError, match="FastWeightState.load"):
@@ -398,6 +399,8 @@ def test_mistakes_are_named() -> None:
     _, state = fast_weight_attention_prefill(**tensors)
     with pytest.raises(ValueError, match="give the options that prefill was called with"):
         fast_weight_attention_step(*(t[:, 0] for t in tensors.values()), state, unit_features=False)
+    with pytest.raises(ValueError, match="normaliser output, this call has elu with unit_features and normaliser none"):
+        fast_weight_attention_step(*(t[:, 0] for t in tensors.values()), state, normaliser="none")
     with pytest.raises(TypeError, match="wanted is a FastWeightState"):
         fast_weight_attention_step(*(t[:, 0] for t in tensors.values()), None)
     with pytest.raises(TypeError, match="wanted is an FmmState"):

@@ -71,7 +71,7 @@ Encoder::Place Encoder::place_of(const Tensor& tokens, const Pass& pass) const {
   TORCH_CHECK_VALUE(begin + count <= config_.max_length || config_.positions == Positions::kNone,
                     "model: the sequence has ", begin + count, " tokens; max_length is ",
                     config_.max_length, "; cut the sequence or raise max_length");
-  return {.begin = begin, .count = count, .length = pass.memory ? config_.max_length : count};
+  return {.begin = begin, .count = count};
 }
 
 Tensor Encoder::embed(const Tensor& tokens, const Place& place) const {
@@ -88,8 +88,10 @@ Tensor Encoder::embed(const Tensor& tokens, const Place& place) const {
     case Positions::kSinusoidAdded:
       return x + rows(sinusoids_);
     case Positions::kSinusoidDescending:
-      return x +
-             sinusoids_.narrow(0, place.length - place.begin - place.count, place.count).flip(0);
+      // Counted down from the end of a whole window, however much of it is there: what a token
+      // gets must not depend on those that follow.
+      return x + sinusoids_.narrow(0, config_.max_length - place.begin - place.count, place.count)
+                     .flip(0);
   }
   TORCH_INTERNAL_ASSERT(false, "a kind of positions without a case");
 }

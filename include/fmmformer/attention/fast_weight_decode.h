@@ -17,6 +17,7 @@ struct FastWeightState {
   // What the sums are sums of: a step with others would add up what does not belong together.
   FeatureMap feature_map = FeatureMap::kElu;
   bool unit_features = true;
+  FastWeightNormaliser normaliser = FastWeightNormaliser::kOutput;  // what W is may depend on it
 
   FastWeightState to(const at::Device& device) const;
   FastWeightState clone() const;
@@ -37,7 +38,7 @@ std::pair<at::Tensor, FastWeightState> fast_weight_attention_prefill(
 /// One more token: q, k [B, H, D], v [B, H, Dv], beta [B, H], token_mask [B]; returns [B, H, Dv]
 /// and advances the state in place. Constant time and memory. Agrees with fast_weight_attention
 /// over the whole sequence. The options are those that the state was made with; other feature maps
-/// are an error.
+/// or another normaliser are an error.
 at::Tensor fast_weight_attention_step(const FastWeightInputs& token, FastWeightState& state,
                                       const FastWeightOptions& options);
 

@@ -33,9 +33,9 @@ class Encoder : public torch::nn::Module {
   const at::Tensor& table() const { return embedding_->weight; }
 
  private:
-  /// Where tokens stand: numbers begin .. begin + count - 1 of a sequence of `length`.
+  /// Where tokens stand: numbers begin .. begin + count - 1 of a window of max_length.
   struct Place {
-    int64_t begin = 0, count = 0, length = 0;
+    int64_t begin = 0, count = 0;
   };
   Place place_of(const at::Tensor& tokens, const Pass& pass) const;
   at::Tensor embed(const at::Tensor& tokens, const Place& place) const;

@@ -19,17 +19,25 @@ namespace fmmformer {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
+FastWeightNormaliser fast_weight_normaliser_from_name(const char* function,
+                                                      const std::string& name) {
+  try {
+    return enum_from_name<FastWeightNormaliser>(name);
+  } catch (const std::invalid_argument& error) {
+    TORCH_CHECK_VALUE(false, function, ": ", error.what());
+  }
+}
+
 FastWeightOptions fast_weight_options_from_schema(const char* function,
                                                   const std::string& feature_map,
                                                   bool unit_features, const std::string& normaliser,
                                                   double eps, double far_scale) {
-  FastWeightOptions options{.unit_features = unit_features, .eps = eps, .far_scale = far_scale};
-  try {
-    options.feature_map = enum_from_name<FeatureMap>(feature_map);
-    options.normaliser = enum_from_name<FastWeightNormaliser>(normaliser);
-  } catch (const std::invalid_argument& error) {
-    TORCH_CHECK_VALUE(false, function, ": ", error.what());
-  }
+  const FastWeightOptions options{
+      .feature_map = feature_maps_from_names(function, {feature_map})[0],
+      .unit_features = unit_features,
+      .normaliser = fast_weight_normaliser_from_name(function, normaliser),
+      .eps = eps,
+      .far_scale = far_scale};
   check_options(function, options);
   return options;
 }

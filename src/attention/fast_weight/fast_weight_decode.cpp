@@ -31,15 +31,15 @@ void check_token_rank(const FastWeightInputs& token) {
                     " dimensions; allowed is 1, [batch]: whether each token is real");
 }
 
-void check_same_features(const FastWeightState& state, const FastWeightOptions& options) {
-  const auto text = [](FeatureMap map, bool unit) {
-    return std::string(enum_name(map)) + (unit ? " with unit_features" : "");
+void check_same_sums(const FastWeightState& state, const FastWeightOptions& options) {
+  const auto text = [](const auto& one) {  // a state and options name them alike
+    return std::string(enum_name(one.feature_map)) +
+           (one.unit_features ? " with unit_features" : "") + " and normaliser " +
+           std::string(enum_name(one.normaliser));
   };
-  TORCH_CHECK_VALUE(
-      state.feature_map == options.feature_map && state.unit_features == options.unit_features,
-      kStep, ": the state was made with feature map ", text(state.feature_map, state.unit_features),
-      ", this call has ", text(options.feature_map, options.unit_features),
-      "; give the options that prefill was called with");
+  TORCH_CHECK_VALUE(text(state) == text(options), kStep, ": the state was made with feature map ",
+                    text(state), ", this call has ", text(options),
+                    "; give the options that prefill was called with");
 }
 
 }  // namespace
@@ -91,7 +91,8 @@ std::pair<Tensor, FastWeightState> fast_weight_attention_prefill(const FastWeigh
            .key_sums = last(result.key_sums, {problem.head_dim}),
            .tokens = tokens,
            .feature_map = options.feature_map,
-           .unit_features = options.unit_features}};
+           .unit_features = options.unit_features,
+           .normaliser = options.normaliser}};
 }
 
 namespace {
@@ -111,9 +112,10 @@ struct DecodeOps {
   static Tensor step(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
                      const OptionalTensor& token_mask, const Tensor& memory, const Tensor& key_sums,
                      const Tensor& tokens, const std::string& feature_map, bool unit_features,
-                     Options... options) {
-    FastWeightState state{memory, key_sums, tokens,
-                          feature_maps_from_names(kStep, {feature_map})[0], unit_features};
+                     const std::string& normaliser, Options... options) {
+    FastWeightState state{memory,        key_sums,
+                          tokens,        feature_maps_from_names(kStep, {feature_map})[0],
+                          unit_features, fast_weight_normaliser_from_name(kStep, normaliser)};
     return fast_weight_attention_step({q, k, v, beta, token_mask}, state,
                                       fast_weight_options_from_schema(kStep, options...));
   }
@@ -148,8 +150,9 @@ TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
   const std::string prefill = "fast_weight_attention_prefill(" + tensors + ", " + options +
                               ") -> (Tensor out, Tensor memory, Tensor key_sums, Tensor tokens)";
   const std::string step = "fast_weight_attention_step(" + tensors + ", " + state +
-                           ", str state_feature_map, bool state_unit_features, " + options +
-                           ") -> Tensor";
+                           ", str state_feature_map, bool state_unit_features, "
+                           "str state_normaliser, " +
+                           options + ") -> Tensor";
   const std::string packed_step = "fast_weight_attention_step_packed(" + tensors + ", " + state +
                                   ", int[] codes, float[] scales) -> Tensor";
   // Both run without gradients, whatever their inputs ask for: decoding is inference.
@@ -172,7 +175,7 @@ Tensor fast_weight_attention_step(const FastWeightInputs& token, FastWeightState
                              .findSchemaOrThrow("fmmformer::fast_weight_attention_step_packed", "")
                              .typed<StepSignature>();
   check_token_rank(token);
-  check_same_features(state, options);
+  check_same_sums(state, options);
   const at::NoGradGuard no_gradient;
   const PackedOptions packed = pack_options(options);
   return op.call(token.q, token.k, token.v, token.beta, token.token_mask, state.memory,

@@ -22,6 +22,10 @@ inline constexpr const char* kFastWeightOptionsSchema =
 template <template <typename...> typename Ops>
 using WithFastWeightSchemaTypes = Ops<std::string, bool, std::string, double, double>;
 
+/// Throws c10::ValueError, in the name of `function`, for a name that is none.
+FastWeightNormaliser fast_weight_normaliser_from_name(const char* function,
+                                                      const std::string& name);
+
 /// Throws c10::ValueError in the name of `function`.
 FastWeightOptions fast_weight_options_from_schema(const char* function,
                                                   const std::string& feature_map,

@@ -54,7 +54,8 @@ void FastWeightState::save(const std::string& path) const {
   for (const auto& [name, tensor] : fields(*this)) tensors.emplace_back(name, *tensor);
   write_state_file(kKind, path, tensors,
                    {{"feature_map", std::string(enum_name(feature_map))},
-                    {"unit_features", unit_features ? "true" : "false"}});
+                    {"unit_features", unit_features ? "true" : "false"},
+                    {"normaliser", std::string(enum_name(normaliser))}});
 }
 
 FastWeightState FastWeightState::load(const std::string& path) {
@@ -62,6 +63,8 @@ FastWeightState FastWeightState::load(const std::string& path) {
   FastWeightState state;
   state.feature_map = feature_maps_from_names(file.where().c_str(), {file.entry("feature_map")})[0];
   state.unit_features = file.flag("unit_features");
+  state.normaliser =
+      fast_weight_normaliser_from_name(file.where().c_str(), file.entry("normaliser"));
   for (auto& [name, tensor] : fields(state)) *tensor = file.tensor(name);
   check_loaded(file, state);
   return state;
@@ -70,10 +73,11 @@ FastWeightState FastWeightState::load(const std::string& path) {
 namespace {
 
 void save_op(const std::string& path, at::TensorList tensors, const std::string& feature_map,
-             bool unit_features) {
+             bool unit_features, const std::string& normaliser) {
   FastWeightState state;
   state.feature_map = feature_maps_from_names("FastWeightState.save", {feature_map})[0];
   state.unit_features = unit_features;
+  state.normaliser = fast_weight_normaliser_from_name("FastWeightState.save", normaliser);
   TORCH_CHECK_VALUE(tensors.size() == 3, "fast_weight_state_save: got ", tensors.size(),
                     " tensors; allowed are the three of a FastWeightState");
   size_t index = 0;
@@ -81,19 +85,21 @@ void save_op(const std::string& path, at::TensorList tensors, const std::string&
   state.save(path);
 }
 
-std::tuple<std::vector<Tensor>, std::string, bool> load_op(const std::string& path) {
+std::tuple<std::vector<Tensor>, std::string, bool, std::string> load_op(const std::string& path) {
   const FastWeightState state = FastWeightState::load(path);
   std::vector<Tensor> tensors;
   for (const auto& [name, tensor] : fields(state)) tensors.push_back(*tensor);
-  return {tensors, std::string(enum_name(state.feature_map)), state.unit_features};
+  return {tensors, std::string(enum_name(state.feature_map)), state.unit_features,
+          std::string(enum_name(state.normaliser))};
 }
 
 TORCH_LIBRARY_FRAGMENT(fmmformer, m) {
   m.def(
-      "fast_weight_state_save(str path, Tensor[] tensors, str feature_map, bool unit_features) -> "
-      "()");
+      "fast_weight_state_save(str path, Tensor[] tensors, str feature_map, bool unit_features, "
+      "str normaliser) -> ()");
   m.def(
-      "fast_weight_state_load(str path) -> (Tensor[] tensors, str feature_map, bool unit_features)",
+      "fast_weight_state_load(str path) -> (Tensor[] tensors, str feature_map, "
+      "bool unit_features, str normaliser)",
       &load_op);
 }
 TORCH_LIBRARY_IMPL(fmmformer, CompositeExplicitAutograd, m) {

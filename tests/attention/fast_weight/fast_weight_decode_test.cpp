@@ -14,7 +14,7 @@
 namespace fmmformer {
 namespace {
 
-using testing::HasSubstr, testing::ThrowsMessage;
+using testing::AllOf, testing::HasSubstr, testing::ThrowsMessage;
 
 constexpr FastWeightOptions kOptions{.normaliser = FastWeightNormaliser::kOutputAndKey,
                                      .far_scale = 0.5};
@@ -149,9 +149,15 @@ TEST(FastWeightDecode, AStateOfOtherFeaturesOrShapesIsRefused) {
   auto [out, state] = fast_weight_attention_prefill(tokens.until(8), kOptions);
   FastWeightOptions other = kOptions;
   other.feature_map = FeatureMap::kTanh1;
+  EXPECT_THAT(
+      [&] { fast_weight_attention_step(tokens.at(8), state, other); },
+      ThrowsMessage<c10::ValueError>(AllOf(HasSubstr("elu with unit_features"),
+                                           HasSubstr("this call has tanh1 with unit_features"))));
+  other = kOptions;
+  other.normaliser = FastWeightNormaliser::kOutputAndKey;
   EXPECT_THAT([&] { fast_weight_attention_step(tokens.at(8), state, other); },
-              ThrowsMessage<c10::ValueError>(
-                  HasSubstr("elu with unit_features, this call has tanh1 with unit_features")));
+              ThrowsMessage<c10::ValueError>(HasSubstr("and normaliser output_and_key")))
+      << "which makes other memories";
   EXPECT_THAT([&] { fast_weight_attention_step(wider.at(8), state, kOptions); },
               ThrowsMessage<c10::ValueError>(HasSubstr("the state's memory has shape")));
   EXPECT_THAT([&] { fast_weight_attention_step(tokens.until(1), state, kOptions); },
