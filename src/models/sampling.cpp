@@ -26,28 +26,26 @@ bool is_likelier(const Candidate& a, const Candidate& b) {  // where both are ex
   return a.score.low != b.score.low ? a.score.low > b.score.low : a.token < b.token;
 }
 
-/// Whether the first k of candidates are the k likeliest of all: `sorted` by what each has at
-/// least, and no other token has as much as the k-th of them. Where it is open, one part is
-/// refined.
-bool are_likeliest(std::span<const Candidate> sorted, size_t k, Weighing& weighing) {
-  if (sorted.size() <= k) return true;
-  const auto refine = [&](const Candidate& candidate) {
-    weighing.refine(candidate.part);
-    return false;
-  };
+/// The part to refine next where it is open whether the first k of candidates are the k likeliest
+/// of all; none: they are. `sorted`: by what each has at least; no other token has as much as the
+/// k-th of them.
+std::optional<size_t> part_in_doubt(std::span<const Candidate> sorted, size_t k,
+                                    const Weighing& weighing) {
+  if (sorted.size() <= k) return std::nullopt;
   const auto is_open = [](const Candidate& candidate) { return !candidate.score.is_exact(); };
   const auto others = sorted.subspan(k);
   if (std::ranges::any_of(others, is_open)) {
     // The roughest bounds first, inside or outside: the cheapest to better, and often it does.
-    return refine(*std::ranges::min_element(sorted, {}, [&](const Candidate& candidate) {
+    const auto steps = [&](const Candidate& candidate) {
       return is_open(candidate) ? weighing.steps(candidate.part) : std::numeric_limits<int>::max();
-    }));
+    };
+    return std::ranges::min_element(sorted, {}, steps)->part;
   }
   const double least = sorted[k - 1].score.low;  // the others have just this: ties
   for (const Candidate& one : sorted.first(k)) {
-    if (one.score.low == least && !one.score.is_exact()) return refine(one);
+    if (one.score.low == least && !one.score.is_exact()) return one.part;
   }
-  return true;
+  return std::nullopt;
 }
 
 /// The k likeliest. Parts that may hold one of them are refined as far as it takes to know.
@@ -77,7 +75,10 @@ std::vector<Candidate> likeliest(Weighing& weighing, size_t k) {
       if (weighing.highest(part) >= least) weighing.append_from(part, least, candidates);
     }
     std::ranges::sort(candidates, is_likelier);
-    if (!are_likeliest(candidates, k, weighing)) continue;
+    if (const auto part = part_in_doubt(candidates, k, weighing)) {
+      weighing.refine(*part);
+      continue;
+    }
     candidates.resize(std::min(k, candidates.size()));
     return candidates;
   }

@@ -20,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint32_t kEndOfLineToken = 0;
 constexpr size_t kValidShare = 10;  // of a train text without a valid one beside it
 
 /// Numbers words in the order in which they are first seen; <eos> is 0.

@@ -34,7 +34,7 @@ EncodedText encoded(std::string_view text, const Vocabulary& vocabulary) {
     const size_t end = text.find('\n');
     add_words(text.substr(0, end), vocabulary, result);
     if (end == std::string_view::npos) return result;
-    result.tokens.push_back(0);  // <eos>
+    result.tokens.push_back(kEndOfLineToken);
     text.remove_prefix(end + 1);
   }
 }
@@ -45,7 +45,7 @@ std::string TextWriter::add(int64_t token) {
     const bool is_plain = byte == '\n' || byte == '\t' || token >= 0x80;  // parts of a character
     return is_plain ? std::string(1, byte) : vocabulary_->text(token);
   }
-  const bool ends_line = token == 0, spaced = !ends_line && !at_begin_of_line_;
+  const bool ends_line = token == kEndOfLineToken, spaced = !ends_line && !at_begin_of_line_;
   at_begin_of_line_ = ends_line;
   std::string text = spaced ? " " : "";
   return text.append(ends_line ? "\n" : vocabulary_->text(token));

@@ -29,7 +29,8 @@ enum class TextLevel {
   kByte,  // a token is a byte, the end of a line one of them
 };
 
-inline constexpr std::string_view kEndOfLine = "<eos>";    // token 0 of every vocabulary of words
+inline constexpr std::string_view kEndOfLine = "<eos>";  // of every vocabulary of words
+inline constexpr uint32_t kEndOfLineToken = 0;
 inline constexpr std::string_view kUnknownWord = "<unk>";  // an ordinary word, if the text has it
 inline constexpr uint32_t kVocabularyVersion = 1;
 
