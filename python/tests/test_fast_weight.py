@@ -274,7 +274,7 @@ def test_opcheck_is_clean_for_strided_inputs_and_for_decoding() -> None:
     token = [tensor[:, 0].contiguous() for tensor in tensors.values()]
     torch.library.opcheck(
         operators.fast_weight_attention_step.default,
-        (*token, mask[:, 0].contiguous(), *state, "elu", True),
+        (*token, mask[:, 0].contiguous(), *state, "elu", True, "output"),
         OPERATOR_OPTIONS,
     )
 

@@ -84,7 +84,6 @@ void read_retrieval(const Source& source, CacheWriter& out) {
           "--documents");
     }
     Example example{.label = table.label(columns[0], kRetrievalLabels.size())};
-    for (size_t i = 3; i < columns.size(); ++i) table.require_utf8(columns[i]);
     example.first = pool.number_of(texts ? columns[3] : text_of(columns[1]));
     example.second = pool.number_of(texts ? columns[4] : text_of(columns[2]));
     out.add_example(example);

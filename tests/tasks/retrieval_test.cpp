@@ -88,8 +88,6 @@ TEST(Retrieval, BadLinesAreErrorsWithFileAndLine) {
   EXPECT_THAT(error_in_retrieval(folder, good + "1\tP1\tP9\n", kDocuments),
               AllOf(at_line_2("'P9' is not in"), HasSubstr("docs.tsv")));
   EXPECT_THAT(error_in_retrieval(folder, good + "1\tP1\tP2", kDocuments), at_line_2("cut off"));
-  EXPECT_THAT(error_in_retrieval(folder, "1\ta\tb\tx\ty\n1\ta\tb\tx\xFF\ty\n"),
-              at_line_2("is not UTF-8"));
   EXPECT_THAT(error_in_retrieval(folder, good),
               AllOf(HasSubstr("pairs.tsv:1: "), HasSubstr("--documents")));
 }

@@ -154,9 +154,9 @@ TEST(FastWeightDecode, AStateOfOtherFeaturesOrShapesIsRefused) {
       ThrowsMessage<c10::ValueError>(AllOf(HasSubstr("elu with unit_features"),
                                            HasSubstr("this call has tanh1 with unit_features"))));
   other = kOptions;
-  other.normaliser = FastWeightNormaliser::kOutputAndKey;
+  other.normaliser = FastWeightNormaliser::kNone;
   EXPECT_THAT([&] { fast_weight_attention_step(tokens.at(8), state, other); },
-              ThrowsMessage<c10::ValueError>(HasSubstr("and normaliser output_and_key")))
+              ThrowsMessage<c10::ValueError>(HasSubstr("and normaliser none")))
       << "which makes other memories";
   EXPECT_THAT([&] { fast_weight_attention_step(wider.at(8), state, kOptions); },
               ThrowsMessage<c10::ValueError>(HasSubstr("the state's memory has shape")));
