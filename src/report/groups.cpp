@@ -40,7 +40,10 @@ using Settings = std::map<std::string, std::string>;
 
 constexpr std::string_view kSeed = "train.seed";
 bool is_bookkeeping(const std::string& key) {
-  static constexpr std::array<std::string_view, 6> kKeys = {kSeed,
+  static constexpr std::array<std::string_view, 9> kKeys = {kSeed,
+                                                            "format",
+                                                            "about",
+                                                            "reproduces",
                                                             "train.checkpoint_every",
                                                             "train.keep_checkpoints",
                                                             "train.log_every",
@@ -91,6 +94,15 @@ std::string differences(const Group& group, const std::vector<Group>& groups) {
   for (size_t i = 0; i < std::min(differing.size(), kMost); ++i) text += " " + differing[i];
   const size_t rest = differing.size() - std::min(differing.size(), kMost);
   return rest == 0 ? text : text + " and " + std::to_string(rest) + " more";
+}
+
+/// Groups of one task that three settings do not tell apart: "x #2" for the second.
+void number_equal_names(std::vector<Group>& groups) {
+  std::map<std::pair<std::string, std::string>, int> seen;
+  for (Group& group : groups) {
+    const int count = ++seen[{group.task, group.name}];
+    if (count > 1) group.name += " #" + std::to_string(count);
+  }
 }
 
 }  // namespace
@@ -157,6 +169,7 @@ std::vector<Group> group_runs(const std::vector<Record>& records) {
     const Record& first = *group.runs.front();
     group.name = settings_of(first) ? first.name + differences(group, groups) : first.group;
   }
+  number_equal_names(groups);
   return groups;
 }
 

@@ -61,7 +61,6 @@ json run_json(const Record& record) {
   json run = {{"kind", enum_name(record.kind)},
               {"source", record.source.string()},
               {"name", record.name},
-              {"group", record.group},
               {"task", record.task},
               {"attention", record.attention},
               {"created", record.created},
@@ -140,7 +139,10 @@ json lra_json(const Record& record) {
 
 json wikitext_json(const Record& record) {
   const auto name = wikitext_run(record);
-  return name ? json{{"corpus", name->corpus}, {"row", name->row}} : json(nullptr);
+  if (!name) return nullptr;
+  const bool is_changed = std::ranges::any_of(
+      record.overrides, [](const std::string& one) { return one.starts_with("model."); });
+  return {{"corpus", name->corpus}, {"row", name->row}, {"changed", is_changed}};
 }
 
 /// The paper's tables of perplexities.

@@ -225,6 +225,7 @@ Record read_members(const JsonNode& root, const fs::path& source) {
   record.created = root["created"].text();
   record.commit = root["commit"].text();
   record.command = root["command"].text();
+  for (const JsonNode& one : root["overrides"].elements()) record.overrides.push_back(one.text());
   record.machine = machine_text(root["machine"]);
   record.versions = flattened(root["versions"]);
   record.config = flattened(root["config"]);

@@ -106,9 +106,10 @@ Record configured(const std::string& group, std::vector<ConfigLine> config) {
 
 TEST(Groups, HoldRunsThatDifferInHowOftenTheyAreSavedAndInHowTheirSettingsWereGiven) {
   const std::vector<Record> records = {
-      configured("copy/x #1", {{"train.seed", "1"}, {"train.checkpoint_every", "10"}}),
+      configured("copy/x #1",
+                 {{"about", "x"}, {"train.seed", "1"}, {"train.checkpoint_every", "10"}}),
       configured("copy/x train.checkpoint_every=5 #2",
-                 {{"train.seed", "2"}, {"train.checkpoint_every", "5"}})};
+                 {{"about", "y"}, {"train.seed", "2"}, {"train.checkpoint_every", "5"}})};
   const std::vector<Group> groups = group_runs(records);
   ASSERT_EQ(groups.size(), 1U);
   EXPECT_EQ(groups[0].name, "copy/x");
@@ -134,8 +135,13 @@ TEST(Groups, OfManyDifferencesNameThree) {
   for (const char* key : {"model.a", "model.b", "model.c", "model.d", "model.e"}) {
     one.emplace_back(key, "1"), other.emplace_back(key, "2");
   }
-  const std::vector<Record> records = {configured("a", one), configured("b", other)};
-  EXPECT_EQ(group_runs(records)[1].name, "copy/x model.a=2 model.b=2 model.c=2 and 2 more");
+  std::vector<ConfigLine> third = other;
+  third.back().second = "3";
+  const std::vector<Record> records = {configured("a", one), configured("b", other),
+                                       configured("c", third)};
+  const std::vector<Group> groups = group_runs(records);
+  EXPECT_EQ(groups[1].name, "copy/x model.a=2 model.b=2 model.c=2 and 2 more");
+  EXPECT_EQ(groups[2].name, groups[1].name + " #2") << "every group has a name of its own";
 }
 
 TEST(Groups, LeaveScalingRecordsOut) {

@@ -17,7 +17,7 @@ function drawWikitext(report) {
     const rows = report.wikitext.flatMap((paper) => {
       const same = ours.filter((group) => group.wikitext.row === paper.row);
       // What was changed is not the paper's model.
-      const papers = (group, value) => (group.name.includes(" ") ? "" : value.toFixed(2));
+      const papers = (group, value) => (group.wikitext.changed ? "" : value.toFixed(2));
       return same.map((group) => plainRow(titles, [mark(group.name), element("span", {}, same.length > 1 ? group.name : paper.title)],
         [perplexity(group.results.best_metric), perplexity(group.results.test_metric), papers(group, paper.valid),
           papers(group, paper.test), whole(group.runs.length), whole(group.results.steps?.mean)]));
