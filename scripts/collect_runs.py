@@ -45,7 +45,7 @@ def seconds_per_step(record: dict) -> float | None:
 def compact(path: Path, record: dict) -> dict:
     result = record["result"]
     train = record["config"]["train"]
-    seconds = seconds_per_step(record)
+    seconds, scored = seconds_per_step(record), result.get("seconds_per_evaluation_batch")
     return {
         "run": name_of(path, record),
         **{key: record[key] for key in ("name", "seed", "status", "created", "commit", "machine", "versions")},
@@ -54,11 +54,7 @@ def compact(path: Path, record: dict) -> dict:
         "steps": result["steps"],
         "steps_run": result.get("steps_run", ""),
         "ms_per_step": round(1e3 * seconds, 3) if seconds else None,
-        **(
-            {"ms_per_evaluation_batch": round(1e3 * result["seconds_per_evaluation_batch"], 3)}
-            if "seconds_per_evaluation_batch" in result
-            else {}
-        ),
+        "ms_per_evaluation_batch": round(1e3 * scored, 3) if scored else None,
         "peak_mib": round(result["peak_bytes"] / 2**20),
         "seconds": round(result["seconds"], 1),
         "metric": record["metric"]["name"],

@@ -50,7 +50,7 @@ std::string readable(const Vocabulary& words, std::span<const int64_t> tokens) {
   for (const int64_t token : tokens) {
     if (!text.empty() && !text.ends_with('\n')) text += ' ';
     text += words.text(token);
-    if (token == 0) text += '\n';
+    if (token == tasks::kEndOfLineToken) text += '\n';
   }
   return text;
 }

@@ -50,7 +50,7 @@ struct DataPlace {
 // named.
 DataPlace place_of(const fs::path& file, tasks::TaskName task, const fs::path& scratch) {
   const DataPlace here{.folder = file.parent_path(), .split = tasks::split_of_file(file)};
-  tasks::DataCache(task, here.split, file).check();
+  tasks::DataCache::of_file(file, task, here.split).check();
   if (tasks::cache_path(here.folder, here.split) == file) return here;
   fs::create_symlink(fs::absolute(file), tasks::cache_path(scratch, here.split));
   return {.folder = scratch, .split = here.split};

@@ -15,7 +15,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr StateKind kKind{"FastWeightState", "1", "fast_weight_attention_prefill"};
+constexpr StateKind kKind{"FastWeightState", "2", "fast_weight_attention_prefill"};
 
 // The fields of a state with their names in the file, in the order of the struct.
 template <typename State>

@@ -75,8 +75,10 @@ class DataCache {
   /// Throws DataError when the file is not there, not whole, of another version, task or split.
   DataCache(const std::filesystem::path& folder, TaskName task, Split split)
       : DataCache(task, split, cache_path(folder, split)) {}
-  /// Of a file by another name.
-  DataCache(TaskName task, Split split, const std::filesystem::path& file);
+  /// The same of a file whatever it is called.
+  static DataCache of_file(const std::filesystem::path& file, TaskName task, Split split) {
+    return {task, split, file};
+  }
 
   const std::filesystem::path& path() const { return path_; }
   int64_t documents() const { return static_cast<int64_t>(offsets_.size()) - 1; }
@@ -91,6 +93,7 @@ class DataCache {
   void check() const;
 
  private:
+  DataCache(TaskName task, Split split, const std::filesystem::path& file);
   void check_header(TaskName task, Split split) const;
   void place_arrays();
   [[noreturn]] void damaged() const;

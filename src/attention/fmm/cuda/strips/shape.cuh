@@ -2,11 +2,12 @@
 // Who does what, for heads of 16 or 32 channels in bf16 or fp32: a warp owns a strip of tokens.
 //
 // A thread block has a segment of one (batch entry, head); its warps cut the segment into strips of
-// consecutive tiles of sixteen tokens. A warp walks its strip alone: all feature maps and the band,
-// with the states of all maps in its registers and its own rings of tiles in shared memory. Within
-// a walk nobody waits for anybody. Warps meet before it, where a strip's state begins with the sums
-// of others (sums.cuh), and after it, where gradients of weights are added up. Where a warp's
-// registers do not hold all states, a team of warps walks the strip instead (teams.cuh).
+// consecutive tiles of sixteen tokens. (Two-sided, all warps of a pair cut its live tiles.) A warp
+// walks its strip alone: all feature maps and the band, with the states of all maps in its
+// registers and its own rings of tiles in shared memory. Within a walk nobody waits for anybody.
+// Warps meet before it, where a strip's state begins with the sums of others (sums.cuh), and after
+// it, where gradients of weights are added up. Where a warp's registers do not hold all states, a
+// team of warps walks the strip instead (teams.cuh).
 #pragma once
 
 #include <type_traits>
