@@ -153,19 +153,18 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   Work<G> work(args, layout);
   const Strip& strip = work.strip;
   ForwardStates<G> states;
-  // Two-sided, the sums over all keys come from a launch before this one, unless the block has all.
-  const bool sums_all = !kCausal && args.start.source == StateSource::kNothing;
-  sum_keys<G, false>(work, states, sums_all || (kCausal && strip.index + 1 < strip.count));
-  begin_states<G, false>(states,
-                         kCausal    ? Others::kBefore
-                         : sums_all ? Others::kAll
-                                    : Others::kNone,
-                         layout, args, strip);
-  if (!kCausal && args.made.sums && strip.last(args)) store<G, false>(states, args, strip);
   const FixedSums<G> fixed(layout);
   const KeySums<G> key_sums = work.key_sums();
-  if constexpr (kCausal) work.park(states);
-  if constexpr (!kCausal) fixed.fix(states, strip);
+  // Two-sided, the sums over all keys come from a launch before this one, unless the block has all.
+  if (!kCausal && args.start.source != StateSource::kNothing) {
+    fixed.gather(args, strip, args.made.sums && strip.segment == args.segments - 1);
+  } else {
+    sum_keys<G, false>(work, states, !kCausal || strip.index + 1 < strip.count);
+    begin_states<G, false>(states, kCausal ? Others::kBefore : Others::kAll, layout, args, strip);
+    if (!kCausal && args.made.sums && strip.last(args)) store<G, false>(states, args, strip);
+    if constexpr (kCausal) work.park(states);
+    if constexpr (!kCausal) fixed.fix(states, strip);
+  }
   auto tiles = work.template tiles_of_keys</*kOwn=*/1, /*kNumbers=*/0>(/*with_band=*/true);
   const Band band(args, args.left, args.right);
   Rows<G> out = work.rows_from(args.out, strip.begin);
@@ -221,9 +220,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
     sum_keys<G, true>(work, states, strip.index + 1 < strip.count);
     begin_states<G, true>(states, Others::kBefore, layout, args, strip);
   } else {
-    FarStates<G, false> of_keys;
-    begin_states<G, false>(of_keys, Others::kNone, layout, args, strip);
-    fixed.fix(of_keys, strip);
+    fixed.gather(args, strip, /*writes=*/false);
     clear_states<G, true>(states);
   }
   work.park(states);
@@ -284,12 +281,15 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep
   Work<G> work(args, layout);
   const Strip& strip = work.strip;
   KeyStates<G> states;
-  sum_queries(work, states, kCausal && strip.index > 0);
-  begin_states<G, false>(states, kCausal ? Others::kAfter : Others::kNone, layout, args, strip);
   const FixedSums<G> fixed(layout);
   const KeySums<G> key_sums = work.key_sums();
-  if constexpr (kCausal) work.park(states);
-  if constexpr (!kCausal) fixed.fix(states, strip);
+  if constexpr (kCausal) {
+    sum_queries(work, states, strip.index > 0);
+    begin_states<G, false>(states, Others::kAfter, layout, args, strip);
+    work.park(states);
+  } else {
+    fixed.gather(args, strip, /*writes=*/false);
+  }
   auto tiles = work.template tiles_of_queries</*kBackwards=*/true, /*kOwn=*/2>(/*with_band=*/true);
   const Band band(args, args.right, args.left);
   Rows<G> to_k = work.rows_from(args.dk, strip.end - 1),

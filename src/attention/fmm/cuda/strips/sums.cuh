@@ -120,6 +120,17 @@ __device__ __forceinline__ void clear_states(FarStates<G, kKeysAreRows>& states)
   for (int l = 0; l < G::kOwnMaps; ++l) states[l].clear();
 }
 
+/// The sum of four neighbouring numbers of `count` entries that lie `apart` from each other.
+__device__ __forceinline__ float4 sum_of(const float* at, int64_t apart, int count) {
+  float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll 4
+  for (int e = 0; e < count; ++e) {
+    const float4 x = *reinterpret_cast<const float4*>(at + e * apart);
+    sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+  }
+  return sum;
+}
+
 /// The states as two-sided sweeps read them: they do not change any more, and lie in shared memory,
 /// in the tensors' type, once for all warps. [maps][kDim of v][kStride] and [maps][kDim].
 template <typename G>
@@ -148,6 +159,34 @@ struct FixedSums {
                      from[j / 2][j % 2 * 2], from[j / 2][j % 2 * 2 + 1]);
       }
       key_sums.store(l, states[l].key_sums);
+    }
+    __syncthreads();
+  }
+  /// From the entries of args.start that the segment begins with, by all threads: no warp holds
+  /// them in its registers. The pair's last block writes them to args.made as well, where wanted.
+  /// A barrier inside.
+  __device__ void gather(const SweepArgs& args, const Strip& strip, bool writes) const {
+    constexpr int kFours = G::kDim / 4, kRows = G::kMaps * G::kDim;
+    const StartEntries start(args, strip);
+    const int64_t made_row = int64_t(strip.pair) * args.made.maps * G::kDim;
+    for (int i = threadIdx.x; i < kRows * kFours; i += blockDim.x) {
+      const int row = i / kFours, value = i % kFours * 4;  // of features, of all maps; of v
+      const float4 sum = sum_of(args.start.sums + start.first * kRows * G::kDim + i * 4,
+                                kRows * G::kDim, start.count);
+      const float of_values[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int v = value + j;
+        sums[row / G::kDim * kOfMap + v / kBlockDim * kBlockDim * G::kStride +
+             offset_of<G>(v % kBlockDim, row % G::kDim)] = ElemOf<G>(of_values[j]);
+        if (writes) args.made.sums[(made_row + row) * args.made.row_length + v] = of_values[j];
+      }
+    }
+    for (int i = threadIdx.x; i < kRows / 4; i += blockDim.x) {
+      const float4 sum =
+          sum_of(args.start.key_sums + start.first * kRows + i * 4, kRows, start.count);
+      *reinterpret_cast<float4*>(key_sums.sums + i * 4) = sum;
+      if (writes) *reinterpret_cast<float4*>(args.made.key_sums + made_row + i * 4) = sum;
     }
     __syncthreads();
   }
@@ -246,17 +285,6 @@ struct Gathered {
           in_map < G::kSums ? sums + map * G::kDim * kStride : key_sums() + map * G::kDim;
       states[i / kOfMap].at(in_map) += from[Sums<G, kKeysAreRows>::place(in_map, kStride)];
     }
-  }
-
- private:
-  static __device__ __forceinline__ float4 sum_of(const float* at, int64_t apart, int count) {
-    float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
-#pragma unroll 4
-    for (int e = 0; e < count; ++e) {
-      const float4 x = *reinterpret_cast<const float4*>(at + e * apart);
-      sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
-    }
-    return sum;
   }
 };
 
