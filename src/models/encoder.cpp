@@ -74,31 +74,40 @@ Encoder::Place Encoder::place_of(const Tensor& tokens, const Pass& pass) const {
   return {.begin = begin, .count = count};
 }
 
-Tensor Encoder::embed(const Tensor& tokens, const Place& place) const {
-  Tensor x = embedding_->forward(tokens);
-  if (config_.scale_embedding) x = x * std::sqrt(static_cast<double>(x.size(2)));
+Tensor Encoder::codes_of(const Place& place) const {
   const auto rows = [&](const Tensor& table) { return table.narrow(0, place.begin, place.count); };
   switch (config_.positions) {
     case Positions::kNone:
-      return x;
+      return Tensor();
     case Positions::kLearned:
-      return x + rows(learned_positions_->weight);
+      return rows(learned_positions_->weight);
     case Positions::kSinusoidConcatenated:
-      return at::cat({x, rows(sinusoids_).expand({x.size(0), -1, -1})}, 2);
     case Positions::kSinusoidAdded:
-      return x + rows(sinusoids_);
+      return rows(sinusoids_);
     case Positions::kSinusoidDescending:
       // Counted down from the end of a whole window, however much of it is there: what a token
       // gets must not depend on those that follow.
-      return x + sinusoids_.narrow(0, config_.max_length - place.begin - place.count, place.count)
-                     .flip(0);
+      return sinusoids_.narrow(0, config_.max_length - place.begin - place.count, place.count)
+          .flip(0);
   }
   TORCH_INTERNAL_ASSERT(false, "a kind of positions without a case");
 }
 
+Tensor Encoder::embed(const Tensor& tokens, const Pass& pass) const {
+  const Tensor codes = codes_of(place_of(tokens, pass));
+  EmbeddingUse use{.site = embedding_site_};
+  if (config_.scale_embedding) use.scale = std::sqrt(static_cast<double>(table().size(1)));
+  if (is_concatenated(config_)) {
+    const Tensor x = embedding_->forward(tokens, {.scale = use.scale}, pass);
+    return dropout(at::cat({x, codes.expand({x.size(0), -1, -1})}, 2), embedding_site_, pass);
+  }
+  use.positions = codes;
+  return embedding_->forward(tokens, use, pass);
+}
+
 Tensor Encoder::forward(const Tensor& tokens, const std::optional<Tensor>& token_mask,
                         const Pass& pass) const {
-  Tensor x = dropout(embed(tokens, place_of(tokens, pass)), embedding_site_, pass);
+  Tensor x = embed(tokens, pass);
   TwoUses uses = {x, x};
   for (const auto& block : blocks_) uses = block->forward_twice(uses, token_mask, pass);
   if (pass.memory) pass.memory->tokens += tokens.size(1);

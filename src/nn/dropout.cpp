@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "attention/cpu/parallel.h"
+#include "attention/or_nothing.h"
 #include "attention/philox.h"
 #include "fmmformer/core/random.h"
 #include "nn/cpu/dropout_kernel.h"
@@ -127,11 +128,7 @@ Tensor shifted_and_added(const Tensor& residual, const Tensor& any, const Tensor
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Function::apply refuses undefined tensors, but takes an absent one.
 using OptionalTensor = std::optional<Tensor>;
-OptionalTensor or_nothing(const Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
-}
 
 void keep(AutogradContext* context, const DropoutSite& site, const Tensor& seed) {
   context->save_for_backward({seed});
@@ -283,14 +280,13 @@ struct GeluDropout : torch::autograd::Function<GeluDropout> {
   }
 };
 
-/// What is really dropped in this pass.
-DropoutSite active(const DropoutSite& site, const Pass& pass) {
+}  // namespace
+
+DropoutSite active_site(const DropoutSite& site, const Pass& pass) {
   if (is_plain(site, pass)) return {.probability = 0, .site = site.site};
   check_site(site, pass);
   return site;
 }
-
-}  // namespace
 
 Tensor dropout(const Tensor& x, const DropoutSite& site, const Pass& pass) {
   if (is_plain(site, pass)) return x;
@@ -300,12 +296,12 @@ Tensor dropout(const Tensor& x, const DropoutSite& site, const Pass& pass) {
 
 Tensor residual_dropout(const Tensor& residual, const Tensor& x, const Tensor& bias,
                         const DropoutSite& site, const Pass& pass) {
-  return ResidualDropout::apply(residual, x, or_nothing(bias), active(site, pass),
+  return ResidualDropout::apply(residual, x, or_nothing(bias), active_site(site, pass),
                                 or_nothing(pass.dropout_seed));
 }
 
 Tensor relu_dropout(Tensor x, const Tensor& bias, const DropoutSite& site, const Pass& pass) {
-  const DropoutSite really = active(site, pass);
+  const DropoutSite really = active_site(site, pass);
   if (fits_kernel(x, bias) && x.is_contiguous()) {
     return ReluDropout::apply(std::move(x), or_nothing(bias), really,
                               or_nothing(pass.dropout_seed));
@@ -317,7 +313,7 @@ Tensor relu_dropout(Tensor x, const Tensor& bias, const DropoutSite& site, const
 
 Tensor gelu_dropout(const Tensor& x, const Tensor& bias, const DropoutSite& site,
                     const Pass& pass) {
-  const DropoutSite really = active(site, pass);
+  const DropoutSite really = active_site(site, pass);
   if (fits_kernel(x, bias) && cuda::fits_gelu_gradient(x, bias)) {
     return GeluDropout::apply(x, bias, really, or_nothing(pass.dropout_seed));
   }

@@ -2,10 +2,7 @@
 #include "fmmformer/nn/layers.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 
-#include "attention/deterministic_scope.h"
-#include "nn/cuda/embedding_cuda.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
 
@@ -39,39 +36,6 @@ Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, weight, 
 
 TwoUses LayerNorm::forward_twice(const Tensor& x) const {
   return layer_norm_twice(x, weight, bias, kNormEps);
-}
-
-Embedding::Embedding(int64_t rows, int64_t dim) {
-  weight = register_parameter("weight", at::zeros({rows, dim}));
-}
-
-namespace {
-
-/// at::embedding with a gradient that has the same bits in every run, on a GPU too.
-struct EmbeddedRows : torch::autograd::Function<EmbeddedRows> {
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& weight,
-                        const Tensor& indices) {
-    context->save_for_backward({indices});
-    context->saved_data["rows"] = weight.size(0);
-    return at::embedding(weight, indices);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& grads) {
-    const Tensor indices = context->get_saved_variables()[0];
-    const int64_t rows = context->saved_data["rows"].toInt();
-    if (cuda::has_embedding_gradient(grads[0], rows))
-      return {cuda::embedding_gradient(grads[0], indices, rows), Tensor()};
-    const DeterministicScope same_bits;
-    return {at::embedding_dense_backward(grads[0], indices, rows, /*padding_idx=*/-1,
-                                         /*scale_grad_by_freq=*/false),
-            Tensor()};
-  }
-};
-
-}  // namespace
-
-Tensor Embedding::forward(const Tensor& indices) const {
-  return weight.is_cuda() ? EmbeddedRows::apply(weight, indices) : at::embedding(weight, indices);
 }
 
 }  // namespace fmmformer

@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "attention/or_nothing.h"
+
 namespace fmmformer::train {
 namespace {
 
@@ -26,10 +28,6 @@ void copy_bytes(void* block, int64_t offset, const void* from, size_t bytes) {
 template <typename T>
 void copy_array(void* block, int64_t offset, const std::vector<T>& values) {
   copy_bytes(block, offset, values.data(), values.size() * sizeof(T));
-}
-
-std::optional<Tensor> if_defined(const Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
 }  // namespace
@@ -106,11 +104,11 @@ StepInputs StepLayout::views(const Tensor& block) const {
   for (const Part& part : parts_) {
     BatchTensors batch;
     batch.inputs = {.tokens = view(block, part.tokens),
-                    .token_mask = if_defined(view(block, part.token_mask)),
+                    .token_mask = or_nothing(view(block, part.token_mask)),
                     .other_tokens = view(block, part.other_tokens),
-                    .other_token_mask = if_defined(view(block, part.other_token_mask))};
+                    .other_token_mask = or_nothing(view(block, part.other_token_mask))};
     batch.targets = view(block, part.targets);
-    batch.target_mask = if_defined(view(block, part.target_mask));
+    batch.target_mask = or_nothing(view(block, part.target_mask));
     inputs.parts.push_back(std::move(batch));
     inputs.dropout_seeds.push_back(view(block, part.seed));
   }

@@ -55,5 +55,69 @@ TEST(Embedding, OnAGpuEveryShapeHasTheExactGradientAndTheSameBitsAgain) {
   }
 }
 
+/// A table and positions with gradients, and what they are used with.
+struct Parts {
+  explicit Parts(at::ScalarType type, int64_t columns) : embedding(kRows, columns) {
+    torch::manual_seed(5);
+    torch::NoGradGuard no_gradient;
+    embedding.weight.normal_();
+    embedding.to(at::kCUDA, type);
+    embedding.weight.set_requires_grad(true);
+    use.scale = 3;
+    use.site = {.probability = 0.25, .site = 7};
+    use.positions = torch::randn({kLength, columns}, embedding.weight.options());
+    use.positions.set_requires_grad(true);
+    pass = {.training = true,
+            .dropout_seed = torch::full({1}, 42, embedding.weight.options().dtype(torch::kLong))};
+    tokens = torch::randint(kRows, {3, kLength}, pass.dropout_seed.options());
+  }
+
+  static constexpr int64_t kRows = 11, kLength = 37;
+  Embedding embedding;
+  EmbeddingUse use;
+  Pass pass;
+  Tensor tokens;
+};
+
+struct Results {
+  Tensor out, table, positions;
+};
+Results results_of(Parts& parts, const Tensor& out) {
+  parts.embedding.weight.mutable_grad() = parts.use.positions.mutable_grad() = Tensor();
+  torch::manual_seed(6);
+  out.backward(torch::randn(out.sizes(), torch::kFloat).to(out.options()));
+  return {out.detach(), parts.embedding.weight.grad(), parts.use.positions.grad()};
+}
+
+TEST(Embedding, OnAGpuOneSweepHasTheBitsOfRowsPositionsAndDropoutOneAfterAnother) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const int64_t columns : {8, 64, 72, 12}) {  // the last has no kernel
+      Parts parts(type, columns);
+      const Tensor rows = parts.embedding.forward(parts.tokens);
+      const Results wanted =
+          results_of(parts, dropout(rows * 3.0 + parts.use.positions, parts.use.site, parts.pass));
+      const Results ours =
+          results_of(parts, parts.embedding.forward(parts.tokens, parts.use, parts.pass));
+      EXPECT_TRUE(torch::equal(ours.out, wanted.out)) << type << ", " << columns;
+      EXPECT_TRUE(torch::equal(ours.table, wanted.table)) << type << ", " << columns;
+      EXPECT_TRUE(torch::equal(ours.positions, wanted.positions)) << type << ", " << columns;
+    }
+  }
+}
+
+TEST(Embedding, OnAGpuScoringDropsNothingAndNeedsNeitherPositionsNorSeed) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  Parts parts(at::kBFloat16, 64);
+  parts.use.positions = Tensor();
+  EXPECT_TRUE(torch::equal(parts.embedding.forward(parts.tokens, parts.use, Pass{}),
+                           parts.embedding.forward(parts.tokens) * 3.0));
+}
+
+TEST(Embedding, AnIndexThatTheTableDoesNotHaveIsAnError) {
+  Embedding embedding(4, 8);
+  EXPECT_THROW(embedding.forward(torch::tensor({{0, 4}}), {}, Pass{}), c10::Error);
+}
+
 }  // namespace
 }  // namespace fmmformer

@@ -38,7 +38,10 @@ class Encoder : public torch::nn::Module {
     int64_t begin = 0, count = 0;
   };
   Place place_of(const at::Tensor& tokens, const Pass& pass) const;
-  at::Tensor embed(const at::Tensor& tokens, const Place& place) const;
+  /// The codes of these positions [count, width]; undefined: there are none.
+  at::Tensor codes_of(const Place& place) const;
+  /// Tokens with their positions, and dropout.
+  at::Tensor embed(const at::Tensor& tokens, const Pass& pass) const;
 
   ModelConfig config_;
   DropoutSite embedding_site_, final_site_;

@@ -25,6 +25,9 @@ struct DropoutSite {
 /// All of these are plain (nothing is dropped) when pass.training is false or the probability is 0.
 /// They throw c10::ValueError when training needs a seed and the pass has none.
 
+/// What the pass really drops there.
+DropoutSite active_site(const DropoutSite& site, const Pass& pass);
+
 /// x with elements dropped.
 at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, const Pass& pass);
 

@@ -8,6 +8,9 @@
 
 #include <cstdint>
 
+#include "fmmformer/nn/dropout.h"
+#include "fmmformer/nn/pass.h"
+
 namespace fmmformer {
 
 /// x [..., in] -> x weight^T + bias [..., out]
@@ -38,11 +41,21 @@ class LayerNorm : public torch::nn::Module {
   at::Tensor weight, bias;  // [dim]
 };
 
-/// A row of a table for every index.
+/// What happens to the rows of a table on their way into a model.
+struct EmbeddingUse {
+  double scale = 1;
+  at::Tensor positions;  // [N, dim], added to the rows of every batch entry; undefined: nothing
+  DropoutSite site;
+};
+
+/// A row of a table for every index. An index that the table does not have is an error.
 class Embedding : public torch::nn::Module {
  public:
   Embedding(int64_t rows, int64_t dim);
   at::Tensor forward(const at::Tensor& indices) const;
+  /// dropout(scale * rows + positions), indices [B, N]: on a GPU in one sweep, with the bits of its
+  /// parts one after another.
+  at::Tensor forward(const at::Tensor& indices, const EmbeddingUse& use, const Pass& pass) const;
 
   at::Tensor weight;  // [rows, dim]
 };

@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "attention/fmm/fmm_schema.h"
+#include "attention/or_nothing.h"
 #include "attention/problem.h"
 #include "fmmformer/attention/fmm_reference.h"
 
@@ -113,9 +114,6 @@ ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v,
 
 // An undefined tensor is how autograd's context keeps an argument that was not given.
 Tensor or_undefined(const OptionalTensor& tensor) { return tensor.value_or(Tensor()); }
-OptionalTensor or_nothing(const Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
-}
 
 // Nothing here may ask for sizes: under torch.compile the length is symbolic, and checks live in
 // the backends.

@@ -79,10 +79,6 @@ __device__ inline void store_columns(T* row, int64_t column, int64_t width, cons
   }
 }
 
-inline bool is_aligned(const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-}
-
 /// work(a value of the element's C++ type)
 template <typename Work>
 auto with_element(Element element, const Work& work) {

@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-bool has_embedding_kernel(int64_t vocabulary, int64_t columns) {
+bool has_gradient_kernel(int64_t vocabulary, int64_t columns) {
   return columns % kPiece == 0 && columns > 0 && vocabulary * columns <= kMostNumbers;
 }
 

@@ -40,6 +40,10 @@ NormGradients layer_norm_backward(const NormSaved&, const Tensor&, const Tensor&
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 
+bool has_embedding_kernel(const Tensor&, const Tensor&, const Tensor&) { return false; }
+Tensor embedded_tokens(const EmbeddedTensors&, const DropoutSite&, const Tensor&) {
+  TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
+}
 bool has_embedding_gradient(const Tensor&, int64_t) { return false; }
 Tensor embedding_gradient(const Tensor&, const Tensor&, int64_t) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
