@@ -72,9 +72,9 @@ void measure(GpuRow& row, const GpuBenchmarkOptions& options) {
   const std::vector<Work> works = candidates.works();
   std::vector<Work> recorded = works;
   recorded.emplace_back([&] { run_forward(fmm_attention, candidates.tensors.front()); });
-  std::vector<Timing> replayed = time_replayed(recorded, options.device, options.plan);
+  const auto [replayed, eager] =
+      time_graph_and_eager(recorded, works, options.device, options.plan);
   row.forward = replayed.back();
-  const std::vector<Timing> eager = time_in_turns(works, options.plan, event_clock(options.device));
   for (size_t i = 0; i < works.size(); ++i) {
     const GpuMeasurement measured{.graph = replayed[i],
                                   .eager = eager[i],
@@ -136,12 +136,12 @@ GpuRow measure_gpu_case(const FastWeightCase& one, c10::ScalarType dtype,
       fast_weight_attention(tensors.inputs, tensors.options);
     };
     const Work recorded[] = {both, forward};
-    const std::vector<Timing> replayed = time_replayed(recorded, options.device, options.plan);
+    const auto [replayed, eager] =
+        time_graph_and_eager(recorded, {&both, 1}, options.device, options.plan);
     row.forward = replayed[1];
-    row.ours = {
-        .graph = replayed[0],
-        .eager = time_in_turns({&both, 1}, options.plan, event_clock(options.device)).front(),
-        .peak_bytes = peak_gpu_bytes(options.device, both)};
+    row.ours = {.graph = replayed[0],
+                .eager = eager[0],
+                .peak_bytes = peak_gpu_bytes(options.device, both)};
   });
   return row;
 }
@@ -157,7 +157,7 @@ Timing measure_gpu_step(c10::ScalarType dtype, const GpuBenchmarkOptions& option
                               .k = tensors.inputs.k.select(1, 0),
                               .v = tensors.inputs.v.select(1, 0)};
   const Work step = [&] { fmm_attention_step(token, state, tensors.weights, tensors.options); };
-  return time_replayed({&step, 1}, options.device, options.plan).front();
+  return time_graph_and_eager({&step, 1}, {}, options.device, options.plan).graph.front();
 }
 
 }  // namespace fmmformer::bench

@@ -49,19 +49,25 @@ Clock event_clock(const c10::Device& device) {
   };
 }
 
-std::vector<Timing> time_replayed(std::span<const Work> candidates, const c10::Device& device,
-                                  const TimingPlan& plan) {
+GraphAndEager time_graph_and_eager(std::span<const Work> recorded, std::span<const Work> eager,
+                                   const c10::Device& device, const TimingPlan& plan) {
   const Clock clock = event_clock(device);
   std::vector<Replays> replays;
   std::vector<Work> works;
-  replays.reserve(candidates.size());  // the works hold their addresses
-  for (const Work& candidate : candidates) {
-    const Replays& next = replays.emplace_back(candidate, clock);
+  replays.reserve(recorded.size());  // the works hold their addresses
+  for (const Work& one : recorded) {
+    const Replays& next = replays.emplace_back(one, clock);
     works.emplace_back([&next] { next.run(); });
   }
-  std::vector<Timing> timings = time_in_turns(works, plan, clock);
-  for (size_t i = 0; i < timings.size(); ++i) timings[i] = timings[i].per_run(replays[i].in_a_row);
-  return timings;
+  works.insert(works.end(), eager.begin(), eager.end());
+  const std::vector<Timing> timings = time_in_turns(works, plan, clock);
+  const auto first_eager = timings.begin() + static_cast<ptrdiff_t>(recorded.size());
+  GraphAndEager both{.graph = {timings.begin(), first_eager},
+                     .eager = {first_eager, timings.end()}};
+  for (size_t i = 0; i < replays.size(); ++i) {
+    both.graph[i] = both.graph[i].per_run(replays[i].in_a_row);
+  }
+  return both;
 }
 
 double measure_copy_rate(const c10::Device& device) {

@@ -12,11 +12,17 @@ namespace fmmformer::bench {
 /// which is waited for.
 Clock event_clock(const c10::Device& device);
 
-/// Each piece of work as a graph, replayed in turns and, where it is short, several times in a row:
+/// Timings of work in two forms.
+struct GraphAndEager {
+  std::vector<Timing> graph, eager;
+};
+
+/// `recorded`: each piece of work as a graph, replayed several times in a row where it is short:
 /// the GPU's own time. Inputs that fit in its cache stay there between replays, as a layer's do
-/// that were just computed.
-std::vector<Timing> time_replayed(std::span<const Work> candidates, const c10::Device& device,
-                                  const TimingPlan& plan);
+/// that were just computed. `eager`: as a user's script would run it, launch by launch. All of them
+/// in turns, since a GPU's clock changes as it grows warm.
+GraphAndEager time_graph_and_eager(std::span<const Work> recorded, std::span<const Work> eager,
+                                   const c10::Device& device, const TimingPlan& plan);
 
 /// Bytes read and written a second when a large tensor is copied: the yardstick for memory floors,
 /// measured in the same run as what it is compared with.
