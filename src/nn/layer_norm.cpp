@@ -14,24 +14,30 @@ using torch::autograd::variable_list;
 
 namespace {
 
+// What a norm gives besides itself, in the same memory as something that there is anyway.
+constexpr int64_t kNothing = 0, kItselfAgain = 1, kItsInput = 2;
+
 struct FusedLayerNorm : torch::autograd::Function<FusedLayerNorm> {
-  /// One output, or two of the same memory.
   static variable_list forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                               const Tensor& bias, double eps, int64_t uses) {
+                               const Tensor& bias, double eps, int64_t besides) {
     const cuda::NormResult result = cuda::layer_norm_forward(x, weight, bias, eps);
     context->save_for_backward({x, weight, result.mean, result.scale});
+    context->saved_data["besides"] = besides;
     context->set_materialize_grads(false);
-    if (uses == 1) return {result.out};
-    return {result.out, result.out.variable_data()};
+    if (besides == kNothing) return {result.out};
+    return {result.out, (besides == kItsInput ? x : result.out).variable_data()};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    Tensor grad = grads[0], other = grads.size() > 1 ? grads[1] : Tensor();
-    if (!grad.defined()) std::swap(grad, other);
-    if (!grad.defined()) return variable_list(5);
+    const bool beside_input = context->saved_data["besides"].toInt() == kItsInput;
+    cuda::NormUpstream upstream{.grad = grads[0]};
+    if (grads.size() > 1) (beside_input ? upstream.of_input : upstream.other) = grads[1];
+    if (!upstream.grad.defined()) std::swap(upstream.grad, upstream.other);
+    if (!upstream.grad.defined())
+      return {upstream.of_input, Tensor(), Tensor(), Tensor(), Tensor()};
     const auto saved = context->get_saved_variables();
     const cuda::NormGradients gradients =
-        cuda::layer_norm_backward({saved[0], saved[1], saved[2], saved[3]}, grad, other);
+        cuda::layer_norm_backward({saved[0], saved[1], saved[2], saved[3]}, upstream);
     return {gradients.x, gradients.weight, gradients.bias, Tensor(), Tensor()};
   }
 };
@@ -40,18 +46,27 @@ struct FusedLayerNorm : torch::autograd::Function<FusedLayerNorm> {
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   if (cuda::has_layer_norm_kernel(x, weight, bias)) {
-    return FusedLayerNorm::apply(x, weight, bias, eps, int64_t{1})[0];
+    return FusedLayerNorm::apply(x, weight, bias, eps, kNothing)[0];
   }
   return at::layer_norm(x, weight.sizes(), weight, bias, eps);
 }
 
 TwoUses layer_norm_twice(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   if (cuda::has_layer_norm_kernel(x, weight, bias)) {
-    const variable_list uses = FusedLayerNorm::apply(x, weight, bias, eps, int64_t{2});
+    const variable_list uses = FusedLayerNorm::apply(x, weight, bias, eps, kItselfAgain);
     return {uses[0], uses[1]};
   }
   const Tensor out = at::layer_norm(x, weight.sizes(), weight, bias, eps);
   return {out, out};
+}
+
+NormAndInput layer_norm_beside(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                               double eps) {
+  if (cuda::has_layer_norm_kernel(x, weight, bias)) {
+    const variable_list both = FusedLayerNorm::apply(x, weight, bias, eps, kItsInput);
+    return {both[0], both[1]};
+  }
+  return {at::layer_norm(x, weight.sizes(), weight, bias, eps), x};
 }
 
 }  // namespace fmmformer

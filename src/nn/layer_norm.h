@@ -13,5 +13,7 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
                       double eps);
 TwoUses layer_norm_twice(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                          double eps);
+NormAndInput layer_norm_beside(const at::Tensor& x, const at::Tensor& weight,
+                               const at::Tensor& bias, double eps);
 
 }  // namespace fmmformer

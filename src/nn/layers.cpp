@@ -38,4 +38,8 @@ TwoUses LayerNorm::forward_twice(const Tensor& x) const {
   return layer_norm_twice(x, weight, bias, kNormEps);
 }
 
+NormAndInput LayerNorm::forward_beside(const Tensor& x) const {
+  return layer_norm_beside(x, weight, bias, kNormEps);
+}
+
 }  // namespace fmmformer

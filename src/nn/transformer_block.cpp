@@ -49,13 +49,15 @@ Tensor TransformerBlock::forward(const Tensor& x, const std::optional<Tensor>& t
 
 TwoUses TransformerBlock::forward_twice(const TwoUses& x, const std::optional<Tensor>& token_mask,
                                         const Pass& pass) const {
-  const Tensor rows = x.second.flatten(0, 1);
   const auto sizes = x.first.sizes();
   if (norm_ == NormPlacement::kPre) {
-    const Tensor y = add_attention(rows, attention_norm_->forward(x.first), token_mask, pass);
-    const Tensor out = add_ffn(y, ffn_norm_->forward(y), pass).view(sizes);
+    const NormAndInput in = attention_norm_->forward_beside(x.first);
+    const NormAndInput y =
+        ffn_norm_->forward_beside(add_attention(in.input.flatten(0, 1), in.norm, token_mask, pass));
+    const Tensor out = add_ffn(y.input, y.norm, pass).view(sizes);
     return {out, out};
   }
+  const Tensor rows = x.second.flatten(0, 1);
   const TwoUses y = attention_norm_->forward_twice(add_attention(rows, x.first, token_mask, pass));
   const TwoUses out = ffn_norm_->forward_twice(add_ffn(y.second, y.first, pass));
   return {out.first.view(sizes), out.second.view(sizes)};

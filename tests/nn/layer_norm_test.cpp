@@ -41,6 +41,15 @@ Tensor own_norm_twice(const Tensor& x, const Tensor& weight, const Tensor& bias)
   return 0.25 * uses.first + 0.75 * uses.second;
 }
 
+/// A norm and its input in one sum, as in a block that normalises first.
+Tensor norm_beside(const NormAndInput& both) { return 0.5 * both.norm + 2 * both.input; }
+Tensor own_norm_beside(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return norm_beside(layer_norm_beside(x, weight, bias, kEps));
+}
+Tensor torchs_norm_beside(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return norm_beside({torchs_norm(x, weight, bias), x});
+}
+
 /// What is lost of `exact`, as a part of its largest value; of one that vanishes, such as the
 /// gradient of a single column, as a part of 0.01.
 double loss_of(const Tensor& value, const Tensor& exact) {
@@ -62,13 +71,15 @@ std::vector<Tensor> inputs_of(const NormCase& c, at::Device device) {
           torch::randn({c.rows, c.width}, options).to(device, c.type)};
 }
 
-void expect_the_exact_values(const auto& norm, const NormCase& c, double allowed) {
+void expect_the_exact_values(const auto& norm, const NormCase& c, double allowed,
+                             Tensor (*exact_norm)(const Tensor&, const Tensor&,
+                                                  const Tensor&) = torchs_norm) {
   const auto inputs = inputs_of(c, torch::kCUDA);
   std::vector<Tensor> exact_inputs;
   for (const Tensor& input : inputs) exact_inputs.push_back(input.to(torch::kDouble));
   const auto own = results(norm, {inputs[0], inputs[1], inputs[2]}, inputs[3]);
   const auto exact =
-      results(torchs_norm, {exact_inputs[0], exact_inputs[1], exact_inputs[2]}, exact_inputs[3]);
+      results(exact_norm, {exact_inputs[0], exact_inputs[1], exact_inputs[2]}, exact_inputs[3]);
   const at::ScalarType types[] = {c.type, c.type, c.parameter_type, c.parameter_type};
   const char* names[] = {"out", "grad of x", "grad of weight", "grad of bias"};
   for (size_t i = 0; i < own.size(); ++i) {
@@ -114,7 +125,7 @@ TEST(LayerNorm, OnAGpuEveryWidthIsThatOfDouble) {
 TEST(LayerNorm, OnAGpuManyRowsAreSummedAsInDouble) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
   for (const int64_t rows : {4095, 4097, 32768, 33001}) {
-    for (const int64_t width : {70, 256, 1024}) {
+    for (const int64_t width : {64, 70, 256, 1024}) {
       expect_the_exact_values(own_norm, {rows, width, torch::kFloat, torch::kFloat}, 2e-5);
       expect_the_exact_values(own_norm, {rows, width, torch::kBFloat16, torch::kBFloat16}, 1e-2);
     }
@@ -139,9 +150,28 @@ TEST(LayerNorm, OnAGpuTheGradientsOfTwoUsesAreAdded) {
   expect_the_exact_values(second_alone, c, 2e-5);
 }
 
+TEST(LayerNorm, OnAGpuTheGradientOfAnInputUsedBesideItIsAdded) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  for (const int64_t width : {64, 70, 256, 2048}) {
+    expect_the_exact_values(own_norm_beside, {300, width, torch::kFloat, torch::kFloat}, 2e-5,
+                            torchs_norm_beside);
+    expect_the_exact_values(own_norm_beside, {300, width, torch::kBFloat16, torch::kBFloat16}, 1e-2,
+                            torchs_norm_beside);
+  }
+  const NormCase c{300, 64, torch::kFloat, torch::kFloat};
+  const auto norm_alone = [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+    return layer_norm_beside(x, weight, bias, kEps).norm;
+  };
+  expect_the_exact_values(norm_alone, c, 2e-5);
+  const auto inputs = inputs_of(c, torch::kCUDA);
+  const Tensor x = inputs[0].detach().clone().requires_grad_();
+  layer_norm_beside(x, inputs[1], inputs[2], kEps).input.backward(inputs[3]);
+  EXPECT_TRUE(torch::equal(x.grad(), inputs[3]));
+}
+
 TEST(LayerNorm, OnAGpuEveryRunHasTheSameBits) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
-  for (const int64_t width : {256, 257, 2048}) {
+  for (const int64_t width : {64, 256, 257, 2048}) {
     const auto inputs = inputs_of({20011, width, torch::kBFloat16, torch::kBFloat16}, torch::kCUDA);
     const auto run = [&] {
       return results(own_norm, {inputs[0], inputs[1], inputs[2]}, inputs[3]);

@@ -31,12 +31,19 @@ struct TwoUses {
   at::Tensor first, second;
 };
 
+/// A norm and what it was made of, for a sum that goes on beside it: the same memory as the input,
+/// whose gradients of both uses are added in passing. Not to be changed in place.
+struct NormAndInput {
+  at::Tensor norm, input;
+};
+
 /// Normalises the last dimension.
 class LayerNorm : public torch::nn::Module {
  public:
   explicit LayerNorm(int64_t dim);
   at::Tensor forward(const at::Tensor& x) const;
   TwoUses forward_twice(const at::Tensor& x) const;
+  NormAndInput forward_beside(const at::Tensor& x) const;
 
   at::Tensor weight, bias;  // [dim]
 };

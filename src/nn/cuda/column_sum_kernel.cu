@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads)
             value = as_float(other[b].value[e]) > 0 ? value : 0;
           }
           if constexpr (kJob == Job::kGeluGradient) {
-            value *= gelu_slope(as_float(other[b].value[e]) + as_float(bias.value[e]));
+            value *= gelu_slope<T>(as_float(other[b].value[e]) + as_float(bias.value[e]));
           }
           const float summed =
               kJob == Job::kWeightedGradient ? value * as_float(other[b].value[e]) : value;

@@ -17,13 +17,13 @@ enum class Job { kMultiply, kAdd, kRelu, kReluGradient, kGelu };
 constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = int64_t{1} << 20;  // beyond, threads take several groups
 
-template <Job kJob>
+template <typename T, Job kJob>
 __device__ float result(float x, float bias, float other, float factor) {
   if constexpr (kJob == Job::kMultiply) return x * factor;
   if constexpr (kJob == Job::kAdd) return other + (x + bias) * factor;
   if constexpr (kJob == Job::kReluGradient) return other > 0 ? x * factor : 0;
   const float shifted = x + bias;
-  if constexpr (kJob == Job::kGelu) return gelu(shifted) * factor;
+  if constexpr (kJob == Job::kGelu) return gelu<T>(shifted) * factor;
   return (shifted < 0 ? 0 : shifted) * factor;  // a NaN stays one
 }
 
@@ -86,9 +86,9 @@ __global__ void __launch_bounds__(kThreads) sweep_groups(Draw draw, DropoutSweep
     if (sweep.other) other = load<T, kWhole>(sweep.other, group, sweep.elements);
 #pragma unroll
     for (int e = 0; e < kGroup; ++e) {
-      out.value[e] =
-          from_float<T>(result<kJob>(as_float(x.value[e]), sweep.bias ? as_float(bias.value[e]) : 0,
-                                     sweep.other ? as_float(other.value[e]) : 0, factors.value[e]));
+      out.value[e] = from_float<T>(
+          result<T, kJob>(as_float(x.value[e]), sweep.bias ? as_float(bias.value[e]) : 0,
+                          sweep.other ? as_float(other.value[e]) : 0, factors.value[e]));
     }
     store<T, kWhole>(sweep.out, group, sweep.elements, out);
   }

@@ -56,11 +56,11 @@ NormResult layer_norm_forward(const Tensor& any, const Tensor& weight, const Ten
   return result;
 }
 
-NormGradients layer_norm_backward(const NormSaved& saved, const Tensor& any_grad,
-                                  const Tensor& any_other) {
+NormGradients layer_norm_backward(const NormSaved& saved, const NormUpstream& upstream) {
   const c10::cuda::CUDAGuard device(saved.x.device());
-  const Tensor x = saved.x.contiguous(), grad = any_grad.contiguous(),
-               other = any_other.defined() ? any_other.contiguous() : Tensor();
+  const auto contiguous = [](const Tensor& any) { return any.defined() ? any.contiguous() : any; };
+  const Tensor x = saved.x.contiguous(), grad = contiguous(upstream.grad),
+               other = contiguous(upstream.other), of_input = contiguous(upstream.of_input);
   const NormRows rows = rows_of({x, saved.weight, saved.mean, saved.scale});
   NormGradients gradients{at::empty_like(x), at::empty_like(saved.weight),
                           at::empty_like(saved.weight)};
@@ -69,6 +69,7 @@ NormGradients layer_norm_backward(const NormSaved& saved, const Tensor& any_grad
   const NormBackward arguments{.rows = rows,
                                .grad = grad.const_data_ptr(),
                                .other_grad = data_or_null(other),
+                               .input_grad = data_or_null(of_input),
                                .grad_x = gradients.x.mutable_data_ptr(),
                                .partials = partials.mutable_data_ptr<float>(),
                                .grad_weight = gradients.weight.mutable_data_ptr(),

@@ -24,8 +24,11 @@ struct NormGradients {
 struct NormSaved {
   at::Tensor x, weight, mean, scale;
 };
-/// other_grad is a second gradient of the output, or undefined.
-NormGradients layer_norm_backward(const NormSaved& saved, const at::Tensor& grad,
-                                  const at::Tensor& other_grad);
+/// Gradients that come back, each like x; all but the first may be undefined.
+struct NormUpstream {
+  at::Tensor grad, other;  // of the output; their sum counts
+  at::Tensor of_input;     // of x, from another use of it: added to what the norm gives
+};
+NormGradients layer_norm_backward(const NormSaved& saved, const NormUpstream& upstream);
 
 }  // namespace fmmformer::cuda

@@ -30,7 +30,9 @@ struct Shape {
   static constexpr int kParts = kGroups;
   static constexpr int kColumns = kTeamThreads * kGroups * kGroup;  // at most
   static constexpr bool kEven = kWhole;
-  static constexpr bool kAhead = kGroups <= 2;  // reads the next row early; more would spill
+  static constexpr bool kAhead = kGroups <= 2;  // reads the next rows early; more would spill
+  // Of a team at a time: one short row a thread is too little on its way to keep memory busy.
+  static constexpr int kRows = kTeamThreads < kWarpSize ? 2 : 1;
 
   __device__ static int team() { return static_cast<int>(threadIdx.x) / kTeamThreads; }
   __device__ static int column(int part) {
@@ -39,6 +41,7 @@ struct Shape {
   __device__ static int64_t first_row() {
     return static_cast<int64_t>(blockIdx.x) * kTeams + team();
   }
+  /// From a team's row to its next.
   __device__ static int64_t row_step() { return static_cast<int64_t>(gridDim.x) * kTeams; }
   /// Whether the thread goes on: teams of one warp shuffle together, so they go on together, even
   /// where only the first still has a row.
@@ -63,6 +66,22 @@ __device__ Row<S> load_row(const void* matrix, int64_t row, const NormRows& rows
 #pragma unroll
   for (int p = 0; p < S::kParts; ++p) {
     values.part[p] = load_columns<T, S::kEven>(from, S::column(p), width);
+  }
+  return values;
+}
+
+/// The rows of a team at a time: `first`, first + row_step(), ...
+template <typename S>
+struct Rows {
+  Row<S> row[S::kRows];
+};
+
+template <typename S>
+__device__ Rows<S> load_rows(const void* matrix, int64_t first, const NormRows& rows) {
+  Rows<S> values;
+#pragma unroll
+  for (int r = 0; r < S::kRows; ++r) {
+    values.row[r] = load_row<S>(matrix, first + r * S::row_step(), rows);
   }
   return values;
 }
@@ -118,46 +137,57 @@ __device__ float team_sum(float value) {
 }
 
 template <typename S>
-__global__ void __launch_bounds__(kThreads)
-    normalise_rows(const __grid_constant__ NormForward arguments) {
+__device__ void normalise_row(const Row<S>& x, int64_t row, const Columns<S>& weight,
+                              const Columns<S>& bias, const NormForward& arguments) {
   using T = typename S::Type;
   const NormRows& rows = arguments.rows;
-  const float width = static_cast<float>(rows.width);
+  const float share = 1.0f / static_cast<float>(rows.width);  // divisions cost as much as the row
+  float sum = 0;
+#pragma unroll
+  for (int p = 0; p < S::kParts; ++p) {
+#pragma unroll
+    for (int e = 0; e < kGroup; ++e) sum += as_float(x.part[p].value[e]);
+  }
+  const float mean = team_sum<S>(sum) * share;
+  float squares = 0;
+#pragma unroll
+  for (int p = 0; p < S::kParts; ++p) {
+#pragma unroll
+    for (int e = 0; e < kGroup; ++e) {
+      const float centred = as_float(x.part[p].value[e]) - mean;
+      if (S::column(p) + (S::kEven ? 0 : e) < rows.width) squares += centred * centred;
+    }
+  }
+  const float scale = rsqrtf(team_sum<S>(squares) * share + arguments.eps);
+  if (row >= rows.rows) return;
+  if (S::column(0) == 0) rows.mean[row] = mean, rows.scale[row] = scale;
+  T* out = static_cast<T*>(arguments.out) + row * rows.width;
+#pragma unroll
+  for (int p = 0; p < S::kParts; ++p) {
+    Pack<T> result;
+#pragma unroll
+    for (int e = 0; e < kGroup; ++e) {
+      const float normal = (as_float(x.part[p].value[e]) - mean) * scale;
+      result.value[e] = from_float<T>(normal * weight.value[p][e] + bias.value[p][e]);
+    }
+    store_columns<T, S::kEven>(out, S::column(p), rows.width, result);
+  }
+}
+
+template <typename S>
+__global__ void __launch_bounds__(kThreads)
+    normalise_rows(const __grid_constant__ NormForward arguments) {
+  const NormRows& rows = arguments.rows;
   const Columns<S> weight = load_parameter<S>(rows.weight, rows);
   const Columns<S> bias = load_parameter<S>(arguments.bias, rows);
-  Row<S> next = load_row<S>(rows.x, S::first_row(), rows);
-  for (int64_t row = S::first_row(); S::has_row(row, rows.rows); row += S::row_step()) {
-    const Row<S> x = next;
-    next = load_row<S>(rows.x, row + S::row_step(), rows);
-    float sum = 0;
+  const int64_t step = S::kRows * S::row_step();
+  Rows<S> next = load_rows<S>(rows.x, S::first_row(), rows);
+  for (int64_t first = S::first_row(); S::has_row(first, rows.rows); first += step) {
+    const Rows<S> x = next;
+    next = load_rows<S>(rows.x, first + step, rows);
 #pragma unroll
-    for (int p = 0; p < S::kParts; ++p) {
-#pragma unroll
-      for (int e = 0; e < kGroup; ++e) sum += as_float(x.part[p].value[e]);
-    }
-    const float mean = team_sum<S>(sum) / width;
-    float squares = 0;
-#pragma unroll
-    for (int p = 0; p < S::kParts; ++p) {
-#pragma unroll
-      for (int e = 0; e < kGroup; ++e) {
-        const float centred = as_float(x.part[p].value[e]) - mean;
-        if (S::column(p) + (S::kEven ? 0 : e) < rows.width) squares += centred * centred;
-      }
-    }
-    const float scale = 1.0f / sqrtf(team_sum<S>(squares) / width + arguments.eps);
-    if (row >= rows.rows) continue;
-    if (S::column(0) == 0) rows.mean[row] = mean, rows.scale[row] = scale;
-    T* out = static_cast<T*>(arguments.out) + row * rows.width;
-#pragma unroll
-    for (int p = 0; p < S::kParts; ++p) {
-      Pack<T> result;
-#pragma unroll
-      for (int e = 0; e < kGroup; ++e) {
-        const float normal = (as_float(x.part[p].value[e]) - mean) * scale;
-        result.value[e] = from_float<T>(normal * weight.value[p][e] + bias.value[p][e]);
-      }
-      store_columns<T, S::kEven>(out, S::column(p), rows.width, result);
+    for (int r = 0; r < S::kRows; ++r) {
+      normalise_row<S>(x.row[r], first + r * S::row_step(), weight, bias, arguments);
     }
   }
 }
@@ -194,68 +224,89 @@ __device__ void store_sum_of_teams(const Columns<S>& sums, int64_t width, float*
   }
 }
 
+/// Sums over a team's rows, for the gradients of weight and bias.
+template <typename S>
+struct ParameterSums {
+  Columns<S> weight = {}, bias = {};
+};
+
 /// grad_x = scale (g - mean(g) - normal mean(g normal)), where g = grad weight and normal is x
 /// normalised; over the rows, grad_weight = sum(grad normal) and grad_bias = sum(grad).
 template <typename S>
-__global__ void __launch_bounds__(kThreads)
-    normalise_rows_backward(const __grid_constant__ NormBackward arguments) {
+__device__ void row_backward(const Row<S>& x, const Row<S>& grad, int64_t row,
+                             const Columns<S>& weight, const NormBackward& arguments,
+                             ParameterSums<S>& sums) {
   using T = typename S::Type;
   const NormRows& rows = arguments.rows;
-  const float width = static_cast<float>(rows.width);
+  const float share = 1.0f / static_cast<float>(rows.width);
+  Row<S> other, of_input;
+  if (arguments.other_grad) other = load_row<S>(arguments.other_grad, row, rows);
+  if (arguments.input_grad) of_input = load_row<S>(arguments.input_grad, row, rows);
+  const int64_t known = min(row, rows.rows - 1);
+  const float mean = rows.mean[known], scale = rows.scale[known];
+  const auto normal_of = [&](int p, int e) {
+    return (as_float(x.part[p].value[e]) - mean) * scale;
+  };
+  const auto grad_of = [&](int p, int e) {
+    const float own = as_float(grad.part[p].value[e]);
+    return arguments.other_grad ? own + as_float(other.part[p].value[e]) : own;
+  };
+  float sum = 0, product = 0;
+#pragma unroll
+  for (int p = 0; p < S::kParts; ++p) {
+#pragma unroll
+    for (int e = 0; e < kGroup; ++e) {
+      const float dy = grad_of(p, e), normal = normal_of(p, e), g = dy * weight.value[p][e];
+      sum += g;
+      product += g * normal;
+      sums.weight.value[p][e] += dy * normal;
+      sums.bias.value[p][e] += dy;
+    }
+  }
+  const float mean_g = team_sum<S>(sum) * share, mean_product = team_sum<S>(product) * share;
+  if (row >= rows.rows) return;
+  T* out = static_cast<T*>(arguments.grad_x) + row * rows.width;
+#pragma unroll
+  for (int p = 0; p < S::kParts; ++p) {
+    Pack<T> result;
+#pragma unroll
+    for (int e = 0; e < kGroup; ++e) {
+      const float g = grad_of(p, e) * weight.value[p][e];
+      const float own = scale * (g - mean_g - normal_of(p, e) * mean_product);
+      result.value[e] =
+          from_float<T>(arguments.input_grad ? own + as_float(of_input.part[p].value[e]) : own);
+    }
+    store_columns<T, S::kEven>(out, S::column(p), rows.width, result);
+  }
+}
+
+template <typename S>
+__global__ void __launch_bounds__(kThreads)
+    normalise_rows_backward(const __grid_constant__ NormBackward arguments) {
+  const NormRows& rows = arguments.rows;
   const Columns<S> weight = load_parameter<S>(rows.weight, rows);
-  Columns<S> grad_weight = {}, grad_bias = {};
-  Row<S> next_x = load_row<S>(rows.x, S::first_row(), rows);
-  Row<S> next_grad = load_row<S>(arguments.grad, S::first_row(), rows);
-  for (int64_t row = S::first_row(); S::has_row(row, rows.rows); row += S::row_step()) {
-    if (!S::kAhead && row != S::first_row()) {
-      next_x = load_row<S>(rows.x, row, rows);
-      next_grad = load_row<S>(arguments.grad, row, rows);
+  ParameterSums<S> sums;
+  const int64_t step = S::kRows * S::row_step();
+  Rows<S> next_x = load_rows<S>(rows.x, S::first_row(), rows);
+  Rows<S> next_grad = load_rows<S>(arguments.grad, S::first_row(), rows);
+  for (int64_t first = S::first_row(); S::has_row(first, rows.rows); first += step) {
+    if (!S::kAhead && first != S::first_row()) {
+      next_x = load_rows<S>(rows.x, first, rows);
+      next_grad = load_rows<S>(arguments.grad, first, rows);
     }
-    const Row<S> x = next_x, grad = next_grad;
-    Row<S> other;
-    if (arguments.other_grad) other = load_row<S>(arguments.other_grad, row, rows);
+    const Rows<S> x = next_x, grad = next_grad;
     if constexpr (S::kAhead) {
-      next_x = load_row<S>(rows.x, row + S::row_step(), rows);
-      next_grad = load_row<S>(arguments.grad, row + S::row_step(), rows);
+      next_x = load_rows<S>(rows.x, first + step, rows);
+      next_grad = load_rows<S>(arguments.grad, first + step, rows);
     }
-    const int64_t known = min(row, rows.rows - 1);
-    const float mean = rows.mean[known], scale = rows.scale[known];
-    const auto normal_of = [&](int p, int e) {
-      return (as_float(x.part[p].value[e]) - mean) * scale;
-    };
-    const auto grad_of = [&](int p, int e) {
-      const float own = as_float(grad.part[p].value[e]);
-      return arguments.other_grad ? own + as_float(other.part[p].value[e]) : own;
-    };
-    float sum = 0, product = 0;
 #pragma unroll
-    for (int p = 0; p < S::kParts; ++p) {
-#pragma unroll
-      for (int e = 0; e < kGroup; ++e) {
-        const float dy = grad_of(p, e), normal = normal_of(p, e), g = dy * weight.value[p][e];
-        sum += g;
-        product += g * normal;
-        grad_weight.value[p][e] += dy * normal;
-        grad_bias.value[p][e] += dy;
-      }
-    }
-    const float mean_g = team_sum<S>(sum) / width, mean_product = team_sum<S>(product) / width;
-    if (row >= rows.rows) continue;
-    T* out = static_cast<T*>(arguments.grad_x) + row * rows.width;
-#pragma unroll
-    for (int p = 0; p < S::kParts; ++p) {
-      Pack<T> result;
-#pragma unroll
-      for (int e = 0; e < kGroup; ++e) {
-        const float g = grad_of(p, e) * weight.value[p][e];
-        result.value[e] = from_float<T>(scale * (g - mean_g - normal_of(p, e) * mean_product));
-      }
-      store_columns<T, S::kEven>(out, S::column(p), rows.width, result);
+    for (int r = 0; r < S::kRows; ++r) {
+      row_backward<S>(x.row[r], grad.row[r], first + r * S::row_step(), weight, arguments, sums);
     }
   }
   float* partials = arguments.partials + static_cast<int64_t>(blockIdx.x) * 2 * rows.width;
-  store_sum_of_teams<S>(grad_weight, rows.width, partials);
-  store_sum_of_teams<S>(grad_bias, rows.width, partials + rows.width);
+  store_sum_of_teams<S>(sums.weight, rows.width, partials);
+  store_sum_of_teams<S>(sums.bias, rows.width, partials + rows.width);
 }
 
 /// Threads that have a row.
@@ -316,7 +367,7 @@ cudaError_t layer_norm_backward(const NormBackward& arguments, cudaStream_t on) 
   if (parts > 0) {
     const bool whole = rows.width % kGroup == 0 && is_aligned(rows.x) &&
                        is_aligned(arguments.grad) && is_aligned(arguments.other_grad) &&
-                       is_aligned(arguments.grad_x);
+                       is_aligned(arguments.input_grad) && is_aligned(arguments.grad_x);
     with_shape(rows, whole, [&](auto shape) {
       using S = decltype(shape);
       constexpr size_t kShared = S::kTeams == 1 ? 0 : sizeof(float) * S::kTeams * S::kColumns;

@@ -34,11 +34,13 @@ struct NormForward {
 };
 cudaError_t layer_norm_forward(const NormForward& arguments, cudaStream_t on);
 
-/// The gradient of the output is grad, or grad + other_grad.
+/// The gradient of the output is grad, or grad + other_grad; input_grad, if there is one, is added
+/// to that of x.
 struct NormBackward {
   NormRows rows;
   const void* grad = nullptr;
   const void* other_grad = nullptr;  // or null
+  const void* input_grad = nullptr;  // or null
   void* grad_x = nullptr;
   float* partials = nullptr;  // [norm_parts(rows, width), 2, width] to work in
   void* grad_weight = nullptr;

@@ -36,7 +36,7 @@ bool has_layer_norm_kernel(const Tensor&, const Tensor&, const Tensor&) { return
 NormResult layer_norm_forward(const Tensor&, const Tensor&, const Tensor&, double) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
-NormGradients layer_norm_backward(const NormSaved&, const Tensor&, const Tensor&) {
+NormGradients layer_norm_backward(const NormSaved&, const NormUpstream&) {
   TORCH_INTERNAL_ASSERT(false, "this build has no CUDA kernels");
 }
 
