@@ -141,8 +141,7 @@ class Call {
                   length = problem_.length;
     const int64_t most = std::max<int64_t>(length / (kShortestSegment * limits_.chunk), 1);
     const int64_t wanted = std::clamp<int64_t>(limits_.blocks / pairs, 1, most);
-    segment_length_ = round_up((length + wanted - 1) / wanted, limits_.chunk);
-    segments_ = (length + segment_length_ - 1) / segment_length_;
+    segments_ = wanted;
     TORCH_CHECK_VALUE(length <= kLongest, "fmm_attention: the length is ", length,
                       "; allowed on a GPU are up to ", kLongest);
     TORCH_CHECK_VALUE(pairs * segments_ <= std::numeric_limits<int>::max(),
@@ -221,8 +220,7 @@ class Call {
                           pass.first_channel);
     args.uniform_weights = is_uniform_over_channels(weights_.near_weight) &&
                            is_uniform_over_channels(weights_.far_weight);
-    args.segments = static_cast<int>(segments_),
-    args.segment_length = static_cast<int>(segment_length_);
+    args.segments = static_cast<int>(segments_), args.unit = static_cast<int>(limits_.chunk);
     return args;
   }
 
@@ -253,7 +251,7 @@ class Call {
   /// They are in far_sums; far_key_sums is empty, and its shape says where segments begin: backward
   /// may cut the sequence otherwise, since strides need not survive autograd's hooks for saved
   /// tensors.
-  std::vector<int64_t> cut_as_shape() const { return {0, segments_, segment_length_}; }
+  std::vector<int64_t> cut_as_shape() const { return {0, segments_, limits_.chunk}; }
   bool has_starts(const ForwardResult& saved) const {
     return keeps_starts() && saved.far_key_sums.sizes() == at::IntArrayRef(cut_as_shape());
   }
@@ -321,7 +319,7 @@ class Call {
   PassLimits limits_;
   at::TensorOptions floats_;
   Tensor mask_;
-  int64_t segments_ = 1, segment_length_ = 0;
+  int64_t segments_ = 1;
   std::vector<Pass> passes_;
 };
 

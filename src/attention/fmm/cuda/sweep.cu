@@ -60,7 +60,8 @@ struct ScanRows {
   int64_t size, stride, totals_stride;
 };
 
-// A thread a number of the state; segment after segment, eight loads under way at a time.
+// A thread a number of the state, segment after segment. Loads of so many are under way at a time
+// as eight long sequences, which fill a GPU, have segments.
 __global__ void scan_kernel(ScanRows sums, ScanRows key_sums, int64_t pairs, int segments,
                             Scan scan) {
   int64_t index = int64_t(blockIdx.x) * kThreads + threadIdx.x;
@@ -70,14 +71,16 @@ __global__ void scan_kernel(ScanRows sums, ScanRows key_sums, int64_t pairs, int
   if (index >= pairs * rows.size) return;
   const int64_t pair = index / rows.size, element = index % rows.size;
   float* at = rows.entries + pair * segments * rows.stride + element;
-  constexpr int kAhead = 8;
+  constexpr int kAhead = 33;
   float sum = 0.f;
   for (int first = 0; first < segments; first += kAhead) {
     float own[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int s = first + i, segment = scan == Scan::kAfter ? segments - 1 - s : s;
-      own[i] = s < segments ? at[segment * rows.stride] : 0.f;
+      // The last is in nobody's start, and may not have been written.
+      const bool counts = s < segments - (scan == Scan::kTotal ? 0 : 1);
+      own[i] = counts ? at[segment * rows.stride] : 0.f;
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {

@@ -108,7 +108,8 @@ struct SweepArgs {
       nullptr;  // [blocks, all_maps + 1, all_channels]; backward only, where a weight wants it
   int first_channel = 0, all_channels = 0;  // of v: this pass's first, and the operator's number
 
-  int segments = 1, segment_length = 0;
+  // Of a sequence: whole units of so many tokens, as many for each or one more.
+  int segments = 1, unit = 1;
   // What a segment's sweep begins with.
   States start;
   // Where sums go: those of sum_states; of the queries, from the two-sided query sweep; and from
@@ -122,6 +123,19 @@ struct SweepArgs {
   bool stages_tiles = false;  // whether the band reaches beyond the halo
   Walks walks = Walks::kRoles;
 };
+
+/// A segment's first token; of the one after the last, the length.
+__host__ __device__ inline int segment_begin(const SweepArgs& args, int segment) {
+  const int64_t units = (args.length + args.unit - 1) / args.unit;
+  const int64_t first = segment * units / args.segments * args.unit;
+  return static_cast<int>(first < args.length ? first : args.length);
+}
+
+/// Whether no segment of a causal sequence begins with this one's sums: of keys the last's, of
+/// queries the first's.
+__host__ __device__ inline bool is_of_no_use(const SweepArgs& args, int segment, bool of_queries) {
+  return segment == (of_queries ? 0 : args.segments - 1);
+}
 
 /// The kernels for a pass over everything, on a GPU whose thread blocks may have so much shared
 /// memory. Strips and chunks want the paper's maps in the paper's order, D = Dv, a narrow band and

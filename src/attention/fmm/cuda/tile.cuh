@@ -55,8 +55,7 @@ struct Place {
   __device__ explicit Place(const SweepArgs& args) {
     pair = blockIdx.x / args.segments, segment = blockIdx.x % args.segments;
     b = pair / args.heads, h = pair % args.heads;
-    begin = segment * args.segment_length;
-    end = min(begin + args.segment_length, args.length);
+    begin = segment_begin(args, segment), end = segment_begin(args, segment + 1);
   }
   __device__ int last_chunk() const { return begin + (end - begin - 1) / G::kRows * G::kRows; }
   /// The chunk's row of C element `i`, counted from the chunk's first.

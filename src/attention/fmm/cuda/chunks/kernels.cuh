@@ -17,6 +17,7 @@ __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
     sum_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = kOfQueries ? Sweep::kSumOfQueries : Sweep::kSumOfKeys;
   Place<G> place(args);
+  if (is_of_no_use(args, place.segment, kOfQueries)) return;
   Loader<G> load;
   const Weights<G> weights(args, place.h);
   Walk<G, kSweep> walk(args, place);

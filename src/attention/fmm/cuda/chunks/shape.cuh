@@ -85,9 +85,8 @@ struct Place {
   __device__ explicit Place(const SweepArgs& args) {
     pair = blockIdx.x / args.segments, segment = blockIdx.x % args.segments;
     b = pair / args.heads, h = pair % args.heads;
-    const int first = segment * args.segment_length;
-    begin = first / kChunk;
-    end = (min(first + args.segment_length, args.length) + kChunk - 1) / kChunk;
+    begin = segment_begin(args, segment) / kChunk;
+    end = (segment_begin(args, segment + 1) + kChunk - 1) / kChunk;
     // The same in every lane, as the compiler sees from the shuffle.
     warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0);
     slice = warp / kTiles, tile = warp % kTiles;

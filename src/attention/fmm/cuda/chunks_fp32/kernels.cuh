@@ -14,6 +14,7 @@ __global__ void __launch_bounds__(kThreads, 1) sum_kernel(const __grid_constant_
   constexpr Sweep kSweep = kOfQueries ? Sweep::kSumOfQueries : Sweep::kSumOfKeys;
   using S = State<G, kSweep>;
   Place<G> place(args);
+  if (is_of_no_use(args, place.segment, kOfQueries)) return;
   const Loader<G> load;
   const Weights<G> weights(args, place.h);
   Walk<G, kSweep> walk(args, place);

@@ -18,7 +18,9 @@ int strips_of(Sweep sweep, const SweepArgs& args) {
   const int64_t blocks = args.batch * args.heads * args.segments;
   const int64_t warps = kMultiprocessors * kMostStrips *
                         blocks_at_once<typename G::Math>(G::kDim, G::kMaps, sweep, args.causal);
-  const int64_t tiles = (std::min(args.length, args.segment_length) + kBlockDim - 1) / kBlockDim;
+  const int64_t units = (args.length + args.unit - 1) / args.unit;
+  const int64_t longest = (units + args.segments - 1) / args.segments * args.unit;
+  const int64_t tiles = (std::min<int64_t>(args.length, longest) + kBlockDim - 1) / kBlockDim;
   const int64_t most = std::min<int64_t>(kMostStrips, std::max<int64_t>(tiles / kShortestStrip, 1));
   return static_cast<int>(std::clamp<int64_t>(warps / blocks, 1, most));
 }

@@ -67,9 +67,9 @@ struct Strip {
     // The same in every lane, as the compiler sees from the shuffle.
     warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0), warps = blockDim.x / kWarpSize;
     index = team ? 0 : warp, count = team ? 1 : warps;
-    const int first = segment * args.segment_length / kBlockDim;
-    const int tokens = min(args.length - segment * args.segment_length, args.segment_length);
-    const int tiles = (tokens + kBlockDim - 1) / kBlockDim, each = (tiles + count - 1) / count;
+    const int first = segment_begin(args, segment) / kBlockDim;
+    const int tiles = (segment_begin(args, segment + 1) + kBlockDim - 1) / kBlockDim - first;
+    const int each = (tiles + count - 1) / count;
     begin = first + min(index * each, tiles), end = first + min((index + 1) * each, tiles);
   }
   __device__ bool last(const SweepArgs& args) const {
