@@ -7,6 +7,8 @@
 #include "cli/command.h"
 #include "cli/presets.h"
 #include "cli/reproduce_runs.h"
+#include "fmmformer/core/config.h"
+#include "train/experiment.h"
 
 namespace fmmformer::cli {
 namespace {
@@ -64,10 +66,31 @@ std::vector<LraName> names_of(const LraSelection& selection) {
   return names;
 }
 
+/// All that training depends on, as text.
+std::string recipe_text(const LraName& name) {
+  train::ExperimentConfig experiment = train::load_experiment(find_config(name.preset()), {});
+  experiment.name.clear(), experiment.about.clear();
+  return to_toml(config_value(experiment));
+}
+
 }  // namespace
 
+LraName trained_as(const LraName& name) {
+  LraName published = name;
+  published.recipe = report::kLraRecipes.front();
+  const bool both = name.recipe == report::kLraRecipes.back() &&
+                    std::ranges::any_of(lra_presets(), [&](const LraName& preset) {
+                      return preset.preset() == published.preset();
+                    });
+  return both && recipe_text(name) == recipe_text(published) ? published : name;
+}
+
 std::vector<LraRun> lra_runs(const LraSelection& selection, const fs::path& out) {
-  const std::vector<LraName> names = names_of(selection);
+  std::vector<LraName> names;
+  for (const LraName& name : names_of(selection)) {
+    const LraName trained = trained_as(name);
+    if (std::ranges::find(names, trained) == names.end()) names.push_back(trained);
+  }
   std::vector<LraRun> runs;
   for (const int64_t seed : selection.seeds) {
     for (const LraName& name : names) {
@@ -80,9 +103,17 @@ std::vector<LraRun> lra_runs(const LraSelection& selection, const fs::path& out)
 
 std::vector<report::Record> lra_records(const LraSelection& selection, const fs::path& out) {
   std::vector<report::Record> records;
+  const auto records_of = [&](const LraName& name) {
+    auto found = records_of_seeds(folder_of(out, name), selection.seeds);
+    // A small variant's folder is called like the experiment's own.
+    std::erase_if(found, [&](const report::Record& one) { return one.name != name.text(); });
+    return found;
+  };
   for (const LraName& name : names_of(selection)) {
-    std::ranges::move(records_of_seeds(folder_of(out, name), selection.seeds),
-                      std::back_inserter(records));
+    std::vector<report::Record> own = records_of(name);
+    if (own.empty()) own = records_of(trained_as(name));
+    for (report::Record& record : own) record.name = name.text();
+    std::ranges::move(own, std::back_inserter(records));
   }
   return records;
 }

@@ -24,12 +24,17 @@ struct LraRun {
   std::filesystem::path folder;  // OUT/TASK/ROW.RECIPE/seed-N
 };
 
-/// Every run of the selection that has a config: first all tasks and rows with the first seed, then
-/// with the next. Throws UsageError, naming the nearest, for a name that no config has.
+/// The experiment whose runs stand for this one: itself, or the published recipe where the tuned
+/// one is no other.
+report::LraName trained_as(const report::LraName& name);
+
+/// Every run of the selection that has a config, one for experiments that are trained alike: first
+/// all tasks and rows with the first seed, then with the next. Throws UsageError, naming the
+/// nearest, for a name that no config has.
 std::vector<LraRun> lra_runs(const LraSelection& selection, const std::filesystem::path& out);
 
 /// The records of the selection below OUT, in its order: of run folders, or of what `--keep` made
-/// of them.
+/// of them. Where an experiment has none, those of the one it is trained as, by its name.
 std::vector<report::Record> lra_records(const LraSelection& selection,
                                         const std::filesystem::path& out);
 

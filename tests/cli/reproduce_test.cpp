@@ -173,6 +173,24 @@ TEST_F(Reproduce, WithoutATestSplitModelsAreScoredOnValidAloneAndANoteSaysSo) {
   EXPECT_FALSE(record_of(run_of("listops", "softmax")).at("result").contains("test_metric"));
 }
 
+TEST_F(Reproduce, ATunedRecipeThatIsThePublishedOneIsTrainedOnceAndHasItsLine) {
+  const Outcome outcome =
+      tiny({"--tasks", "listops,pathfinder", "--rows", "linear", "--recipes", "published,tuned"});
+  EXPECT_EQ(outcome.code, kDone) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("| pathfinder | linear | tuned "));
+  EXPECT_THAT(outcome.text,
+              HasSubstr("tuned is the published recipe, and its run: pathfinder/linear\n"));
+  EXPECT_TRUE(fs::exists(run_of("pathfinder", "linear")));
+  EXPECT_FALSE(fs::exists(folder_ / "runs/pathfinder/linear.tuned"));
+  EXPECT_TRUE(fs::exists(folder_ / "runs/listops/linear.tuned")) << "which has another rate";
+}
+
+TEST_F(Reproduce, ATableOfTheExperimentsLeavesOutTheirSmallVariants) {
+  tiny({"--tasks", "listops", "--rows", "softmax"});
+  EXPECT_THAT(reproduce({"--table"}).text, HasSubstr("has no runs of these"));
+  EXPECT_EQ(reproduce({"--table", "--tiny"}).code, kDone);
+}
+
 TEST_F(Reproduce, AFolderOfAnotherConfigIsNotMixedIn) {
   tiny({"--tasks", "listops", "--rows", "softmax"});
   const Outcome other =
