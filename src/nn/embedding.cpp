@@ -81,6 +81,13 @@ Tensor Embedding::forward(const Tensor& indices) const {
 }
 
 Tensor Embedding::forward(const Tensor& indices, const EmbeddingUse& use, const Pass& pass) const {
+  TORCH_CHECK_VALUE(indices.dim() == 2, "embedding: indices are ", indices.sizes(),
+                    "; wanted [batch, length]");
+  TORCH_CHECK_VALUE(!use.positions.defined() ||
+                        use.positions.sizes() == at::IntArrayRef({indices.size(1), weight.size(1)}),
+                    "embedding: positions are ",
+                    use.positions.defined() ? use.positions.sizes() : weight.sizes(), "; wanted [",
+                    indices.size(1), ", ", weight.size(1), "], a row for every token");
   if (cuda::has_embedding_kernel(weight, indices, use.positions)) {
     return EmbeddedTokens::apply(weight, indices, or_nothing(use.positions), use.scale,
                                  active_site(use.site, pass), or_nothing(pass.dropout_seed));

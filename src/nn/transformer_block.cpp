@@ -50,7 +50,7 @@ Tensor TransformerBlock::forward(const Tensor& x, const std::optional<Tensor>& t
 TwoUses TransformerBlock::forward_twice(const TwoUses& x, const std::optional<Tensor>& token_mask,
                                         const Pass& pass) const {
   const auto sizes = x.first.sizes();
-  if (norm_ == NormPlacement::kPre) {
+  if (norm_ == NormPlacement::kPre) {  // one use: the norm hands its input on
     const NormAndInput in = attention_norm_->forward_beside(x.first);
     const NormAndInput y =
         ffn_norm_->forward_beside(add_attention(in.input.flatten(0, 1), in.norm, token_mask, pass));

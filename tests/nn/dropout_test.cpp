@@ -218,6 +218,26 @@ TEST(Dropout, OnAGpuGeluWithItsBiasAndGradientsIsThatOfDouble) {
   }
 }
 
+TEST(Dropout, OnAGpuGeluOfHalfTypesIsExactButForRoundingFarIntoItsTail) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
+  for (const auto& [type, rounding] : {std::pair(torch::kBFloat16, 4e-3), {torch::kHalf, 1e-3}}) {
+    const Tensor exact_x = torch::linspace(-4, 8, 4096, torch::kDouble).to(type).to(torch::kDouble);
+    const Tensor leaf = exact_x.detach().clone().requires_grad_();
+    at::gelu(leaf).sum().backward();
+    const Tensor x = exact_x.to(torch::kCUDA, type).view({64, 64}).requires_grad_();
+    const Tensor bias = torch::zeros({64}, x.options().requires_grad(true));
+    const Tensor out = gelu_dropout(x, bias, kSite, Pass{});
+    out.backward(torch::ones_like(out));
+    // As a part of what is allowed: the type's own rounding, and `least` where that is nothing.
+    const auto worst = [part = rounding](const Tensor& value, const Tensor& exact, double least) {
+      const Tensor error = (value.cpu().to(torch::kDouble).flatten() - exact).abs();
+      return (error / (part * exact.abs() + least)).max().item<double>();
+    };
+    EXPECT_LT(worst(out.detach(), at::gelu(exact_x), 1e-6), 1) << type;
+    EXPECT_LT(worst(x.grad(), leaf.grad(), 1e-5), 1) << type;
+  }
+}
+
 TEST(Dropout, ATrainingPassWithoutASeedIsAnError) {
   const Pass pass{.training = true};
   EXPECT_THROW(dropout(torch::ones({2}), kSite, pass), c10::ValueError);

@@ -114,6 +114,17 @@ TEST(Embedding, OnAGpuScoringDropsNothingAndNeedsNeitherPositionsNorSeed) {
                            parts.embedding.forward(parts.tokens) * 3.0));
 }
 
+TEST(Embedding, PositionsOfAnotherNumberThanTheTokensAreAnError) {
+  const Embedding embedding(4, 8);
+  const Tensor tokens = torch::zeros({2, 3}, torch::kLong);
+  for (const Tensor& positions : {torch::zeros({1, 8}), torch::zeros({2, 8}), torch::zeros({3, 4}),
+                                  torch::zeros({1, 3, 8})}) {
+    EXPECT_THROW(embedding.forward(tokens, {.positions = positions}, Pass{}), c10::ValueError)
+        << positions.sizes();
+  }
+  EXPECT_NO_THROW(embedding.forward(tokens, {.positions = torch::zeros({3, 8})}, Pass{}));
+}
+
 TEST(Embedding, AnIndexThatTheTableDoesNotHaveIsAnError) {
   Embedding embedding(4, 8);
   EXPECT_THROW(embedding.forward(torch::tensor({{0, 4}}), {}, Pass{}), c10::Error);

@@ -18,11 +18,9 @@ bool has_embedding_kernel(const Tensor& table, const Tensor& tokens, const Tenso
     return tensor.is_contiguous() && is_aligned(tensor.const_data_ptr());
   };
   return table.is_cuda() && is_element(table.scalar_type()) && has_whole_rows(table.size(1)) &&
-         fits(table) && tokens.dim() == 2 && tokens.scalar_type() == at::kLong &&
-         tokens.device() == table.device() &&
-         (!positions.defined() ||
-          (positions.scalar_type() == table.scalar_type() && positions.device() == table.device() &&
-           positions.size(1) == table.size(1) && fits(positions)));
+         fits(table) && tokens.scalar_type() == at::kLong && tokens.device() == table.device() &&
+         (!positions.defined() || (positions.scalar_type() == table.scalar_type() &&
+                                   positions.device() == table.device() && fits(positions)));
 }
 
 Tensor embedded_tokens(const EmbeddedTensors& tensors, const DropoutSite& site,

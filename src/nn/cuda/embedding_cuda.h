@@ -17,7 +17,8 @@ struct EmbeddedTensors {
   double scale = 1;
 };
 
-/// Whether the function below takes these: fp32, bf16 or fp16 on a GPU, columns in eights.
+/// Whether the function below takes these, whose shapes are right: fp32, bf16 or fp16 on a GPU,
+/// columns in eights.
 bool has_embedding_kernel(const at::Tensor& table, const at::Tensor& tokens,
                           const at::Tensor& positions);
 
