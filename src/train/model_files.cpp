@@ -124,13 +124,32 @@ std::string first_tensor_not_finite(const NamedTensors& parameters) {
   return "";
 }
 
+namespace {
+
+/// "; beside it there is 'fmm2_band5.published'": another recipe's run of the same model.
+std::string runs_beside(const fs::path& folder) {
+  const std::string model = folder.stem().string() + ".";
+  std::error_code unreadable;
+  for (const fs::directory_entry& other :
+       fs::directory_iterator(folder.parent_path(), unreadable)) {
+    const std::string name = other.path().filename().string();
+    if (name.starts_with(model) && fs::exists(RunPaths(other.path()).config())) {
+      return "; beside it there is '" + name + "'";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
 TrainedModel load_run(const fs::path& folder, std::optional<int64_t> step,
                       const c10::Device& device) {
   const RunPaths paths(folder);
   if (!fs::exists(paths.config())) {
     throw std::invalid_argument("'" + folder.string() +
                                 "' is no run folder: it has no config.toml; `fmmformer train` "
-                                "makes one");
+                                "makes one" +
+                                runs_beside(folder));
   }
   if (fs::exists(paths.kept_model())) return load_kept(paths, step, device);
   TrainedModel result{.experiment = load_run_experiment(paths.config())};

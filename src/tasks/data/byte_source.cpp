@@ -87,7 +87,10 @@ class XzReader : public ByteSource::Reader {
       if (result == LZMA_BUF_ERROR) cut_off(packed_.path());
       if (result == LZMA_FORMAT_ERROR) damaged(packed_.path(), "is no .xz file");
       if (result != LZMA_OK && !ended_) {
-        damaged(packed_.path(), "is damaged (error " + std::to_string(result) + " of liblzma)");
+        damaged(packed_.path(),
+                result == LZMA_DATA_ERROR
+                    ? "is damaged: its bytes are not what was packed"
+                    : "is damaged (error " + std::to_string(result) + " of liblzma)");
       }
     }
     return room.size() - stream_.avail_out;

@@ -76,6 +76,10 @@ SplitWriters cut_pool(const DataSet& data, const fs::path& pool) {
 
 }  // namespace
 
+const std::vector<fs::path>& ImportSources::of(Split split) const {
+  return split == Split::kTrain ? train : split == Split::kValid ? valid : test;
+}
+
 std::vector<fs::path>& ImportSources::of(Split split) {
   return split == Split::kTrain ? train : split == Split::kValid ? valid : test;
 }
@@ -108,8 +112,12 @@ std::vector<ImportedSplit> import_data(const DataSet& data, const ImportSources&
       sources.pool.empty() ? read_splits(data, sources) : cut_pool(data, sources.pool);
   for (const auto& [split, writer] : splits) {
     if (writer.examples() > 0) continue;
-    throw DataError("no examples for the split " + std::string(enum_name(split)) +
-                    ": its source has too few; give one with more, or a source for every split");
+    const std::vector<fs::path>& own = sources.of(split);
+    throw DataError("no examples for the split " + std::string(enum_name(split)) + ": " +
+                    (own.empty()
+                         ? "the source that it is cut from has too few; give one with more, "
+                           "or a source for every split"
+                         : "'" + own.front().string() + "' has too few"));
   }
   std::vector<ImportedSplit> imported;
   for (const auto& [split, writer] : splits) {

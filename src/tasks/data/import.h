@@ -16,6 +16,7 @@ struct ImportSources {
 
   /// Of a split.
   std::vector<std::filesystem::path>& of(Split split);
+  const std::vector<std::filesystem::path>& of(Split split) const;
 };
 
 /// What a folder holds, by the names that these files have where they come from: ..train.tsv,

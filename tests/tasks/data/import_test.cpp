@@ -163,7 +163,8 @@ TEST(Import, TooFewExamplesForASplitAreAnError) {
   };
   EXPECT_THAT(error(TaskName::kText), HasSubstr("no examples for the split train"));
   write_file(folder / "train.tsv", "Source\tTarget\n");
-  EXPECT_THAT(error(TaskName::kListops), HasSubstr("no examples for the split train"));
+  EXPECT_THAT(error(TaskName::kListops), AllOf(HasSubstr("no examples for the split train"),
+                                               HasSubstr("train.tsv' has too few")));
   EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
