@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "cli/command.h"
 #include "cli/presets.h"
@@ -69,7 +70,8 @@ std::vector<LraName> names_of(const LraSelection& selection) {
 /// All that training depends on, as text.
 std::string recipe_text(const LraName& name) {
   train::ExperimentConfig experiment = train::load_experiment(find_config(name.preset()), {});
-  experiment.name.clear(), experiment.about.clear();
+  experiment.name.clear();
+  experiment.about.clear();
   return to_toml(config_value(experiment));
 }
 
@@ -83,6 +85,15 @@ LraName trained_as(const LraName& name) {
                       return preset.preset() == published.preset();
                     });
   return both && recipe_text(name) == recipe_text(published) ? published : name;
+}
+
+std::map<std::string, std::string> lra_stand_ins() {
+  std::map<std::string, std::string> stand_ins;
+  for (const LraName& preset : lra_presets()) {
+    const LraName trained = trained_as(preset);
+    if (trained != preset) stand_ins[preset.text()] = trained.text();
+  }
+  return stand_ins;
 }
 
 std::vector<LraRun> lra_runs(const LraSelection& selection, const fs::path& out) {
@@ -111,8 +122,12 @@ std::vector<report::Record> lra_records(const LraSelection& selection, const fs:
   };
   for (const LraName& name : names_of(selection)) {
     std::vector<report::Record> own = records_of(name);
-    if (own.empty()) own = records_of(trained_as(name));
-    for (report::Record& record : own) record.name = name.text();
+    if (own.empty()) {
+      own = records_of(trained_as(name));
+      for (report::Record& record : own) {
+        record.trained_as = std::exchange(record.name, name.text());
+      }
+    }
     std::ranges::move(own, std::back_inserter(records));
   }
   return records;

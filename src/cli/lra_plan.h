@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct LraRun {
 /// The experiment whose runs stand for this one: itself, or the published recipe where the tuned
 /// one is no other.
 report::LraName trained_as(const report::LraName& name);
+
+/// Of all configs: text() of those whose runs are another's, and of that other.
+std::map<std::string, std::string> lra_stand_ins();
 
 /// Every run of the selection that has a config, one for experiments that are trained alike: first
 /// all tasks and rows with the first seed, then with the next. Throws UsageError, naming the

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "cli/commands.h"
+#include "cli/lra_plan.h"
 #include "report/write_report.h"
 
 namespace fmmformer::cli {
@@ -18,7 +19,7 @@ int run_report(const CommandLine& line) {
   app.footer("Example:\n  fmmformer report runs/* -o report.html");
   if (!read_options(app, line)) return kDone;
 
-  report::PageOptions options;
+  report::PageOptions options{.lra_stand_ins = lra_stand_ins()};
   if (!title.empty()) options.title = title;
   const int64_t shown =
       report::write_report({paths.begin(), paths.end()}, output, std::move(options));

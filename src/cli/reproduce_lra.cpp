@@ -44,9 +44,8 @@ void add_options(CLI::App& app, LraOptions& options) {
       ->excludes(keep);
   app.footer(
       "Runs what is not finished yet, one after another, and renders the paper's Table 1 with it.\n"
-      "Runs lie in OUT/TASK/ROW.RECIPE/seed-N; OUT/report.html has their curves. A tuned recipe "
-      "that "
-      "is\nthe published one is not trained again.\n\n"
+      "Runs lie in OUT/TASK/ROW.RECIPE/seed-N; OUT/report.html has their curves.\n"
+      "A tuned recipe that is the published one is not trained again.\n\n"
       "Examples:\n"
       "  fmmformer reproduce lra --tiny\n"
       "  fmmformer reproduce lra --rows softmax,fmm2_band5 --device cuda --budget 9\n"
@@ -147,7 +146,7 @@ std::string shared_recipes(const std::vector<report::Record>& records) {
   std::set<std::string> told;
   for (const report::Record& record : records) {
     const auto name = report::lra_name(record.name);
-    if (!name || trained_as(*name) == *name || !told.insert(record.name).second) continue;
+    if (!name || record.trained_as.empty() || !told.insert(record.name).second) continue;
     list += (list.empty() ? "" : ", ") + name->task + "/" + name->row;
   }
   return list;
@@ -182,7 +181,9 @@ int run_reproduce_lra(const CommandLine& line) {
     if (!records.empty()) {
       print_table(records, options.selection.tiny);
       const fs::path page = fs::path(options.out) / "report.html";
-      report::write_report({options.out}, page, {.title = "FMMformer on Long Range Arena"});
+      report::write_report(
+          {options.out}, page,
+          {.title = "FMMformer on Long Range Arena", .lra_stand_ins = lra_stand_ins()});
       std::printf("\nThe page: %s\n", page.c_str());
     }
     return exit_code_of(tally, runs.size(), line);

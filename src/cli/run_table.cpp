@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <iterator>
 
 #include "cli/formatted.h"
@@ -20,6 +21,19 @@ std::string memory_text(double bytes) {
   const double mebibytes = bytes / kMebibyte;
   return mebibytes < 1000 ? formatted("%.0f MiB", mebibytes)
                           : formatted("%.2f GiB", mebibytes / 1024);
+}
+
+/// "" for a run that has done all its steps.
+std::string state_of(const Record& run) {
+  if (run.status != "finished") {
+    return (run.status.empty() ? "unknown" : run.status) +
+           formatted(" at step %.0f", std::isnan(run.result.steps) ? 0 : run.result.steps);
+  }
+  const auto planned = std::ranges::find(run.config, "train.steps", &report::ConfigLine::first);
+  if (planned == run.config.end() || !(run.result.steps < std::atof(planned->second.c_str()))) {
+    return "";
+  }
+  return formatted("%.0f of %s steps", run.result.steps, planned->second.c_str());
 }
 
 }  // namespace
@@ -48,9 +62,9 @@ std::vector<std::string> RunsOfLine::cost() const {
 std::string RunsOfLine::state() const {
   std::string text;
   for (const Record* run : runs) {
-    if (run->status == "finished") continue;
-    text += (text.empty() ? "" : "; ") + (run->status.empty() ? "unknown" : run->status) +
-            formatted(" at step %.0f", std::isnan(run->result.steps) ? 0 : run->result.steps);
+    const std::string own = state_of(*run);
+    if (own.empty()) continue;
+    text += (text.empty() ? "" : "; ") + own;
     if (run->seed && runs.size() > 1) text += ", seed " + std::to_string(*run->seed);
   }
   return text;

@@ -20,7 +20,7 @@ struct RunsOfLine {
 
   /// ms/step, time and memory; "-" where unknown.
   std::vector<std::string> cost() const;
-  /// "interrupted at step 70": of the runs that are not finished.
+  /// "interrupted at step 70", "90 of 100 steps": of the runs that have not done all their steps.
   std::string state() const;
 };
 

@@ -155,6 +155,7 @@ struct Record {
   std::string machine;
   std::vector<ConfigLine> versions;
   std::vector<ConfigLine> config;
+  std::string trained_as;  // the experiment whose run this is, where it stands under another's name
   std::vector<std::string> overrides;  // a.b=c: what the run changed of its preset
 
   // kTraining

@@ -61,6 +61,14 @@ TEST(LraTable, ARunThatIsNotFinishedSaysWhereItIsAndDoesNotCountBesideOnesThatAr
               AllOf(HasSubstr("| 60.00 |"), HasSubstr("interrupted at step 700, seed 2")));
 }
 
+TEST(LraTable, AFinishedRunOfFewerStepsThanItsConfigHasSaysHowMany) {
+  Record record = lra_run("lra/text/band5.tuned", 0.5);
+  record.config = {{"train.steps", "5000"}};
+  EXPECT_THAT(lra_table({record}), Not(HasSubstr("steps |")));
+  record.result.steps = 4900;
+  EXPECT_THAT(lra_table({record}), HasSubstr("| 4900 of 5000 steps |"));
+}
+
 TEST(LraTable, RowsWithAllFiveTasksHaveAnAverage) {
   std::vector<Record> records;
   for (const std::string_view task : report::kLraTasks) {

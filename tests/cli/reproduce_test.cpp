@@ -158,6 +158,8 @@ TEST_F(Reproduce, KeepsTheModelOfTheBestSeedAndTheRecordsOfTheOthers) {
   EXPECT_EQ(scored.code, kDone) << scored.text;
   EXPECT_THAT(scored.text, HasSubstr("(100 predictions)"));
   EXPECT_THAT(eval({"--run", kept, "--step", "77"}).text, HasSubstr("keeps the model of step 2"));
+  EXPECT_THAT(eval({"--run", fs::path(kept).replace_extension(".tuned")}).text,
+              HasSubstr("beside it there is '" + fs::path(kept).filename().string() + "'"));
 }
 
 TEST_F(Reproduce, WithoutATestSplitModelsAreScoredOnValidAloneAndANoteSaysSo) {

@@ -137,6 +137,13 @@ TEST(Page, ModelsOfLongRangeArenaHaveOneNameOnAllTasksAndThePapersNumber) {
   EXPECT_DOUBLE_EQ(data["lra"]["averages"]["softmax"], 0.587);
 }
 
+TEST(Page, KnowsWhoseRunsStandForAnExperimentOfLongRangeArena) {
+  const PageOptions options{
+      .lra_stand_ins = {{"lra/text/linear.tuned", "lra/text/linear.published"}}};
+  const json data = embedded(render_page({}, options));
+  EXPECT_EQ(data["lra"]["stand_ins"], json({{"text/linear.tuned", "text/linear.published"}}));
+}
+
 TEST(Page, CarriesTimingsOnAGpuAndTheirScalingFigure) {
   json value = synthetic_gpu();
   value["series"] = synthetic_scaling()["series"];

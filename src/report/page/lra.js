@@ -19,18 +19,20 @@ function lraCell(group) {
   return text + (known(paper) ? ` (${signed(100 * (score.spread.mean - paper))})` : "") + score.mark;
 }
 
-function lraAverage(groups, tasks, paper) {
-  const scores = tasks.map((task) => groups.find((group) => group.lra.task === task)).map((group) => (group ? lraScore(group) : null));
-  if (scores.includes(null)) return "–";
-  const mean = scores.reduce((sum, score) => sum + score.spread.mean, 0) / tasks.length;
-  return `${(100 * mean).toFixed(2)}%${known(paper) ? ` (${signed(100 * (mean - paper))})` : ""}` +
-    (scores.some((score) => score.mark) ? " *" : "");
+// Over all tasks the same split: test where all have it, else, marked, valid.
+function lraAverage(groups, paper) {
+  if (groups.some((group) => !group || lraScore(group) === null)) return "–";
+  const tested = groups.every((group) => known(group.results.test_metric?.mean));
+  const values = groups.map((group) => (tested ? group.results.test_metric : group.results.best_metric)?.mean);
+  if (!values.every(known)) return "–";
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  return `${(100 * mean).toFixed(2)}%${known(paper) ? ` (${signed(100 * (mean - paper))})` : ""}${tested ? "" : " *"}`;
 }
 
 function drawLra(report) {
   const groups = report.groups.filter((group) => group.lra);
   if (groups.length === 0) return;
-  const { tasks, rows: order, averages } = report.lra;
+  const { tasks, rows: order, averages, stand_ins: standIns } = report.lra;
   const place = (row) => (order.includes(row) ? order.indexOf(row) : order.length);
   const names = [...new Set(groups.map((group) => group.lra.row))].sort((a, b) => place(a) - place(b));
   const titles = ["Model", ...tasks.map(capital), "Average"];
@@ -42,9 +44,10 @@ function drawLra(report) {
     const paper = papers.some(known)
       ? [plainRow(titles, `${row}, the paper`, [...papers.map(percent), percent(average)])] : [];
     const ours = [...new Set(ofRow.map((group) => group.name))].map((name) => {
-      const line = ofRow.filter((group) => group.name === name);
-      return plainRow(titles, name, [...tasks.map((task) => lraCell(line.find((group) => group.lra.task === task))),
-        lraAverage(line, tasks, average)]);
+      // Where a recipe is another one's, its cell is that one's.
+      const find = (task, wanted) => ofRow.find((group) => group.lra.task === task && group.name === wanted);
+      const line = tasks.map((task) => find(task, name) ?? find(task, standIns[`${task}/${name}`]?.split("/")[1]));
+      return plainRow(titles, name, [...line.map(lraCell), lraAverage(line, average)]);
     });
     return [...paper, ...ours];
   });
