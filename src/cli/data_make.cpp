@@ -112,11 +112,14 @@ int run_data_make(const CommandLine& line) {
   const std::filesystem::path out = data_folder(data, options.out);
   for (const tasks::Split split : tasks::kSplits) {
     if (options.count(split) == 0) continue;
+    const std::filesystem::path file = tasks::cache_path(out, split);
+    const bool replaces = std::filesystem::exists(file);
     const auto begin = std::chrono::steady_clock::now();
     make_split(options, data.task, split).write(out, data.task, split);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    std::printf("%s: %lld examples, %.1f s\n", tasks::cache_path(out, split).c_str(),
-                static_cast<long long>(options.count(split)), seconds.count());
+    std::printf("%s: %lld examples, %.1f s%s\n", file.c_str(),
+                static_cast<long long>(options.count(split)), seconds.count(),
+                replaces ? ", in place of those that were there" : "");
     std::fflush(stdout);
   }
   return kDone;

@@ -15,7 +15,10 @@ constexpr std::array<std::string_view, 10> kListOpsLabels = {"0", "1", "2", "3",
 char token_of(std::string_view word) {
   const auto* found = std::find(kListOpsWords.begin() + 1, kListOpsWords.end(), word);
   if (found == kListOpsWords.end()) {
-    throw DataError("'" + std::string(word.substr(0, 20)) +
+    std::string shown(word.substr(0, 20));
+    std::ranges::replace_if(
+        shown, [](char c) { return c < ' ' || c > '~'; }, '?');
+    throw DataError("'" + shown +
                     "' is no word of ListOps; allowed: 0..9, [MIN, [MAX, [MED, [SM, ] and round "
                     "brackets; mend the line, or get the file again");
   }

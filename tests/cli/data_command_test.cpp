@@ -12,6 +12,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 struct Answer {
   int code = 0;
@@ -57,6 +58,14 @@ TEST_F(DataCommand, ImportSaysWhatItReadAndWhatItWrote) {
   EXPECT_THAT(listops_.text,
               AllOf(HasSubstr("valid from"), HasSubstr("listops/valid.fmmdata: 2 examples")));
   EXPECT_THAT(pathfinder_.text, HasSubstr("pathfinder/test.fmmdata: 1 examples"));
+}
+
+TEST_F(DataCommand, MakeSaysWhatItPutsInPlaceOfAnother) {
+  const auto make = [&](const char* split) {
+    return data({"make", "listops", split, "1", "--out", folder_ / "data/listops"}).text;
+  };
+  EXPECT_THAT(make("--test"), Not(HasSubstr("in place of")));
+  EXPECT_THAT(make("--valid"), HasSubstr(", in place of those that were there\n"));
 }
 
 TEST_F(DataCommand, ListCountsWhatIsThere) {

@@ -220,7 +220,7 @@ TEST(Dropout, OnAGpuGeluWithItsBiasAndGradientsIsThatOfDouble) {
 
 TEST(Dropout, OnAGpuGeluOfHalfTypesIsExactButForRoundingFarIntoItsTail) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here";
-  for (const auto& [type, rounding] : {std::pair(torch::kBFloat16, 4e-3), {torch::kHalf, 1e-3}}) {
+  for (const auto& [type, rounding] : {std::pair(torch::kBFloat16, 5e-3), {torch::kHalf, 1.2e-3}}) {
     const Tensor exact_x = torch::linspace(-4, 8, 4096, torch::kDouble).to(type).to(torch::kDouble);
     const Tensor leaf = exact_x.detach().clone().requires_grad_();
     at::gelu(leaf).sum().backward();

@@ -62,7 +62,7 @@ TEST(Listops, BadLinesAreErrorsWithFileAndLine) {
   EXPECT_THAT(error_in_listops(folder, good + "[SM 5 6 ]\t\n"), at_line_3("label ''"));
   EXPECT_THAT(error_in_listops(folder, good + "[AVG 5 6 ]\t1\n"), at_line_3("'[AVG' is no word"));
   EXPECT_THAT(error_in_listops(folder, good + "[SM 55 6 ]\t1\n"), at_line_3("'55' is no word"));
-  EXPECT_THAT(error_in_listops(folder, good + "[SM \xFF 6 ]\t1\n"), at_line_3("is no word"));
+  EXPECT_THAT(error_in_listops(folder, good + "[SM \xFF 6 ]\t1\n"), at_line_3("'?' is no word"));
   EXPECT_THAT(error_in_listops(folder, good + "[SM 5 6\t1\n"), at_line_3("does not close"));
   EXPECT_THAT(error_in_listops(folder, good + "[SM 5 ] ] [SM\t1\n"), at_line_3("does not close"));
   EXPECT_THAT(error_in_listops(folder, good + "( )\t1\n"), at_line_3("is empty"));
