@@ -86,9 +86,14 @@ std::vector<fs::path>& ImportSources::of(Split split) {
 
 ImportSources find_sources(const DataSet& data, const fs::path& folder) {
   ImportSources sources;
-  if (data.task == TaskName::kPathfinder && fs::is_directory(folder / "metadata")) {
-    sources.pool = folder;
-    return sources;
+  if (data.task == TaskName::kPathfinder) {
+    // The release's own folder, or one of those that it lies in.
+    for (const char* inner :
+         {"", "curv_contour_length_14", "pathfinder32/curv_contour_length_14"}) {
+      if (!fs::is_directory(folder / inner / "metadata")) continue;
+      sources.pool = *inner == '\0' ? folder : folder / inner;
+      return sources;
+    }
   }
   for (const char* name : {"train", "val", "valid", "test"}) {
     if (fs::is_directory(folder / name / "pos")) {

@@ -137,6 +137,16 @@ TEST(Import, AFolderOfPathfinderIsShuffledAndCutEightyTenTen) {
   EXPECT_FALSE(std::ranges::is_sorted(splits[0]));
 }
 
+TEST(Import, PathfindersFolderIsFoundInThoseThatItLiesIn) {
+  const TemporaryFolder folder;
+  const fs::path own = folder / "release/pathfinder32/curv_contour_length_14";
+  fs::create_directories(own / "metadata");
+  const DataSet& data = data_set(TaskName::kPathfinder);
+  for (const fs::path& given : {own, own.parent_path(), folder / "release"}) {
+    EXPECT_EQ(find_sources(data, given).pool, own) << given;
+  }
+}
+
 TEST(Import, AMistakeInOneSourceLeavesTheFolderAsItWas) {
   const TemporaryFolder folder;
   const DataSet& data = data_set(TaskName::kListops);
