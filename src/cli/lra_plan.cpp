@@ -89,9 +89,13 @@ LraName trained_as(const LraName& name) {
 
 std::map<std::string, std::string> lra_stand_ins() {
   std::map<std::string, std::string> stand_ins;
-  for (const LraName& preset : lra_presets()) {
-    const LraName trained = trained_as(preset);
-    if (trained != preset) stand_ins[preset.text()] = trained.text();
+  try {
+    for (const LraName& preset : lra_presets()) {
+      const LraName trained = trained_as(preset);
+      if (trained != preset) stand_ins[preset.text()] = trained.text();
+    }
+  } catch (const std::exception&) {
+    return {};
   }
   return stand_ins;
 }

@@ -29,7 +29,8 @@ struct LraRun {
 /// one is no other.
 report::LraName trained_as(const report::LraName& name);
 
-/// Of all configs: text() of those whose runs are another's, and of that other.
+/// Of all configs: text() of those whose runs are another's, and of that other. None where configs
+/// are missing or broken: what only shows runs needs no configs.
 std::map<std::string, std::string> lra_stand_ins();
 
 /// Every run of the selection that has a config, one for experiments that are trained alike: first

@@ -21,7 +21,7 @@ function lraCell(group) {
 
 // Over all tasks the same split: test where all have it, else, marked, valid.
 function lraAverage(groups, paper) {
-  if (groups.some((group) => !group || lraScore(group) === null)) return "–";
+  if (!groups.every(Boolean)) return "–";
   const tested = groups.every((group) => known(group.results.test_metric?.mean));
   const values = groups.map((group) => (tested ? group.results.test_metric : group.results.best_metric)?.mean);
   if (!values.every(known)) return "–";
