@@ -28,11 +28,7 @@ done
 if [ ${#names[@]} -eq 0 ]; then
   for recipe in published tuned; do
     for task in retrieval pathfinder image text listops; do
-      for row in softmax fmm2_band5; do
-        # Where the tuned recipe is the published one (but for its first lines), one run stands for both.
-        [ $recipe = tuned ] && cmp -s <(tail -n +5 "configs/lra/$task/$row.published.toml") \
-          <(tail -n +5 "configs/lra/$task/$row.tuned.toml") || names+=("$task/$row.$recipe")
-      done
+      names+=("$task/softmax.$recipe" "$task/fmm2_band5.$recipe")
     done
   done
 fi
@@ -40,6 +36,15 @@ fi
   { echo "reproduce_lra.sh: --minutes $minutes --at-once $at_once: both are numbers, the second whole" >&2; exit 2; }
 for name in "${names[@]}"; do
   [ -e "configs/lra/$name.toml" ] || { echo "reproduce_lra.sh: there is no configs/lra/$name.toml" >&2; exit 2; }
+done
+
+# Where the tuned recipe is the published one, one run stands for both: two at a time would want the same folder.
+recipe() { grep -vE '^(#|name|about)' "configs/lra/$1.toml"; }
+runs=()
+for name in "${names[@]}"; do
+  published=${name%.*}.published
+  if [ -e "configs/lra/$published.toml" ] && [ "$(recipe "$name")" = "$(recipe "$published")" ]; then name=$published; fi
+  [[ " ${runs[*]} " == *" $name "* ]] || runs+=("$name")
 done
 
 # With NVIDIA's multi-process service kernels of several processes run at the same time; without it they take turns.
@@ -63,4 +68,4 @@ run_one() {
 mkdir -p "$out" || exit 1
 export -f run_one
 export program out deadline
-printf '%s\n' "${names[@]}" | xargs -P "$at_once" -I{} bash -c 'run_one "$1"' _ {} || { echo "see $out/*.log" >&2; exit 1; }
+printf '%s\n' "${runs[@]}" | xargs -P "$at_once" -I{} bash -c 'run_one "$1"' _ {} || { echo "see $out/*.log" >&2; exit 1; }
