@@ -85,8 +85,7 @@ Tensor Embedding::forward(const Tensor& indices, const EmbeddingUse& use, const 
                     "; wanted [batch, length]");
   TORCH_CHECK_VALUE(!use.positions.defined() ||
                         use.positions.sizes() == at::IntArrayRef({indices.size(1), weight.size(1)}),
-                    "embedding: positions are ",
-                    use.positions.defined() ? use.positions.sizes() : weight.sizes(), "; wanted [",
+                    "embedding: positions are ", use.positions.sizes(), "; wanted [",
                     indices.size(1), ", ", weight.size(1), "], a row for every token");
   if (cuda::has_embedding_kernel(weight, indices, use.positions)) {
     return EmbeddedTokens::apply(weight, indices, or_nothing(use.positions), use.scale,

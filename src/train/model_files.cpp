@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 #include "fmmformer/core/safetensors.h"
@@ -17,6 +18,23 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace nlohmann::literals;
+
+/// "; beside it there is 'softmax.published'": other runs whose names begin alike up to the dot.
+std::string runs_beside(const fs::path& folder) {
+  const std::string model = folder.stem().string() + ".";
+  std::set<std::string> names;
+  std::error_code unreadable;
+  for (const fs::directory_entry& other :
+       fs::directory_iterator(folder.parent_path(), unreadable)) {
+    const std::string name = other.path().filename().string();
+    if (name.starts_with(model) && fs::exists(RunPaths(other.path()).config())) names.insert(name);
+  }
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "; beside it there is '" : ", '") + name + "'";
+  }
+  return text;
+}
 
 struct ChosenStep {
   int64_t step = 0;
@@ -123,24 +141,6 @@ std::string first_tensor_not_finite(const NamedTensors& parameters) {
   }
   return "";
 }
-
-namespace {
-
-/// "; beside it there is 'fmm2_band5.published'": another recipe's run of the same model.
-std::string runs_beside(const fs::path& folder) {
-  const std::string model = folder.stem().string() + ".";
-  std::error_code unreadable;
-  for (const fs::directory_entry& other :
-       fs::directory_iterator(folder.parent_path(), unreadable)) {
-    const std::string name = other.path().filename().string();
-    if (name.starts_with(model) && fs::exists(RunPaths(other.path()).config())) {
-      return "; beside it there is '" + name + "'";
-    }
-  }
-  return "";
-}
-
-}  // namespace
 
 TrainedModel load_run(const fs::path& folder, std::optional<int64_t> step,
                       const c10::Device& device) {

@@ -125,7 +125,8 @@ TEST(Embedding, PositionsOfAnotherNumberThanTheTokensAreAnError) {
   EXPECT_NO_THROW(embedding.forward(tokens, {.positions = torch::zeros({3, 8})}, Pass{}));
 }
 
-TEST(Embedding, AnIndexThatTheTableDoesNotHaveIsAnError) {
+// On a GPU the kernel stops, and with it the process's work there: no test survives that.
+TEST(Embedding, OnTheCpuAnIndexThatTheTableDoesNotHaveIsAnError) {
   Embedding embedding(4, 8);
   EXPECT_THROW(embedding.forward(torch::tensor({{0, 4}}), {}, Pass{}), c10::Error);
 }

@@ -55,7 +55,8 @@ struct EmbeddingUse {
   DropoutSite site;
 };
 
-/// A row of a table for every index. An index that the table does not have is an error.
+/// A row of a table for every index. An index that the table does not have is an error; on a GPU it
+/// ends the process's work there, as torch's own check does.
 class Embedding : public torch::nn::Module {
  public:
   Embedding(int64_t rows, int64_t dim);

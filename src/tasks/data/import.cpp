@@ -81,7 +81,7 @@ const std::vector<fs::path>& ImportSources::of(Split split) const {
 }
 
 std::vector<fs::path>& ImportSources::of(Split split) {
-  return split == Split::kTrain ? train : split == Split::kValid ? valid : test;
+  return const_cast<std::vector<fs::path>&>(std::as_const(*this).of(split));
 }
 
 ImportSources find_sources(const DataSet& data, const fs::path& folder) {
