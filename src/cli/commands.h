@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands of the program, one file each; main.cpp holds their table.
+// The commands of the program, one file each; program.cpp holds their table.
 #pragma once
 
 #include "cli/command.h"

@@ -2,6 +2,7 @@
 // Going on with a text and looking into a trained model, as a user meets them.
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <functional>
 #include <sstream>
 

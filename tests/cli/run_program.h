@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program as a user would.
+// Runs the program as a user would, but for one thing: a child is a copy of the test, in which torch
+// is loaded already, rather than a process that has to load it. Half a second a run, of hundreds.
+// A test that runs the program so must not use torch's threads itself: copies have none of them.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <sys/types.h>
 
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace fmmformer::cli {
 
@@ -19,35 +19,19 @@ struct Outcome {
   std::string text;  // stdout and stderr
 };
 
-inline Outcome run_program(const std::string& arguments) {
-  Outcome outcome;
-  FILE* pipe =
-      popen((std::string("'" FMMFORMER_PROGRAM_PATH "' ") + arguments + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  char buffer[4096];
-  while (const size_t count = fread(buffer, 1, sizeof buffer, pipe))
-    outcome.text.append(buffer, count);
-  const int status = pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
+/// `arguments` as one would type them: words that spaces part, '..' around what has spaces.
+Outcome run_program(const std::string& arguments);
+
+/// The same, but does not wait: output goes to a file, and the child's number comes back.
+pid_t start_program(const std::vector<std::string>& arguments, const std::filesystem::path& output);
 
 class Program : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("fmmformer_program_test_" + std::to_string(getpid()));
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override;
+  void TearDown() override;
 
-  nlohmann::json read_json(const std::string& name) const {
-    std::ifstream file(folder_ / name);
-    return nlohmann::json::parse(file);
-  }
-  std::string path(const std::string& name) const {
-    return std::string("'").append((folder_ / name).string()).append("'");
-  }
+  nlohmann::json read_json(const std::string& name) const;
+  std::string path(const std::string& name) const;  // quoted
 
   std::filesystem::path folder_;
 };

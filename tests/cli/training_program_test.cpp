@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training, scoring, applying and reporting, as a user meets them.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <random>
 #include <sstream>
@@ -204,21 +205,6 @@ TEST_F(TrainingProgram, MistakesExitWithTwoAndSayWhatIsRight) {
     EXPECT_THAT(outcome.text, testing::StartsWith("fmmformer " + command + ": ")) << arguments;
     EXPECT_THAT(outcome.text, Not(HasSubstr("frame #"))) << arguments;
   }
-}
-
-// Starts the program in a child, its output going to a file, and returns its number. Not through a
-// shell, whose background jobs ignore Ctrl-C.
-pid_t start_program(std::vector<std::string> arguments, const fs::path& output) {
-  const pid_t child = fork();
-  if (child != 0) return child;
-  const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  dup2(file, STDOUT_FILENO), dup2(file, STDERR_FILENO);
-  signal(SIGINT, SIG_DFL);
-  std::vector<char*> pointers = {const_cast<char*>(FMMFORMER_PROGRAM_PATH)};
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
-  execv(FMMFORMER_PROGRAM_PATH, pointers.data());
-  _exit(127);
 }
 
 bool wait_until(const std::function<bool()>& condition) {

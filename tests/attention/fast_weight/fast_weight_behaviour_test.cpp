@@ -49,7 +49,7 @@ std::vector<FastWeightCase> varied_cases() {
   return {a_case(3, 130, 3, 32), a_case(1, 1100, 1, 16), a_case(1, 600, 2, 20)};
 }
 
-TEST(FastWeightAttention, ThirtyRepeatedBackwardRunsGiveTheSameBits) {
+TEST(FastWeightAttentionSlow, ThirtyRepeatedBackwardRunsGiveTheSameBits) {
   for (const FastWeightCase& one : varied_cases()) {
     const auto first = run(one);
     for (int i = 0; i < 30; ++i) expect_same_bits(run(one), first);
@@ -134,7 +134,7 @@ TEST(FastWeightAttention, BetaMayBeOfAnotherTypeAndStrided) {
   EXPECT_EQ(strided.grad().scalar_type(), torch::kFloat);
 }
 
-TEST(FastWeightAttention, ALongSequenceOfLargeNumbersStaysFiniteInHalfPrecision) {
+TEST(FastWeightAttentionSlow, ALongSequenceOfLargeNumbersStaysFiniteInHalfPrecision) {
   for (const c10::ScalarType dtype : {c10::kBFloat16, c10::kHalf}) {
     const auto draw = [&] {
       return (10 * torch::randn({1, 65536, 1, 16})).to(dtype).requires_grad_();

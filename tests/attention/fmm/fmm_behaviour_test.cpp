@@ -46,7 +46,7 @@ std::vector<AttentionCase> varied_cases() {
            .near_dropout = 0.2}};
 }
 
-TEST(FmmAttention, ThirtyRepeatedBackwardRunsGiveTheSameBits) {
+TEST(FmmAttentionSlow, ThirtyRepeatedBackwardRunsGiveTheSameBits) {
   for (const AttentionCase& attention_case : varied_cases()) {
     const auto first = run(attention_case);
     for (int i = 0; i < 30; ++i) expect_same_bits(run(attention_case), first);
@@ -107,7 +107,7 @@ TEST(FmmAttention, BothLayoutsGiveTheSameBits) {
   expect_same_bits(run(attention_case), rows_first);
 }
 
-TEST(FmmAttention, StridesBeyondTwoToThe31AreFollowed) {
+TEST(FmmAttentionSlow, StridesBeyondTwoToThe31AreFollowed) {
   // Two tokens, 2^31 + 2^20 elements apart: the memory between them is never touched, so never
   // really there.
   constexpr int64_t kStride = (int64_t{1} << 31) + (int64_t{1} << 20);
@@ -121,7 +121,7 @@ TEST(FmmAttention, StridesBeyondTwoToThe31AreFollowed) {
                         fmm_attention({near, near, near}, {}, options)));
 }
 
-TEST(FmmAttention, MoreThan65535PairsOfBatchAndHeadWork) {
+TEST(FmmAttentionSlow, MoreThan65535PairsOfBatchAndHeadWork) {
   const AttentionCase attention_case{
       .name = "pairs", .batch = 33000, .length = 2, .heads = 2, .head_dim = 3};
   const auto out = run(attention_case);
@@ -132,7 +132,7 @@ TEST(FmmAttention, MoreThan65535PairsOfBatchAndHeadWork) {
   EXPECT_TRUE(at::allclose(tail(out[0].tensor).to(torch::kDouble), expected.detach(), 1e-5, 1e-5));
 }
 
-TEST(FmmAttention, LargeInputsOverALongSequenceStayFiniteInHalfPrecision) {
+TEST(FmmAttentionSlow, LargeInputsOverALongSequenceStayFiniteInHalfPrecision) {
   for (const c10::ScalarType dtype : {c10::kBFloat16, c10::kHalf}) {
     const auto draw = [&] {
       return (10 * torch::randn({1, 65536, 1, 16})).to(dtype).requires_grad_();
@@ -176,7 +176,7 @@ TEST(FmmAttention, ForwardKeepsFourBytesPerRowHeadAndComponentForBackward) {
   }
 }
 
-TEST(FmmAttention, AScalarWeightOfManyHeadsGetsTheSameGradientForEveryThreadCount) {
+TEST(FmmAttentionSlow, AScalarWeightOfManyHeadsGetsTheSameGradientForEveryThreadCount) {
   const AttentionCase attention_case{.name = "scalar",
                                      .batch = 40000,
                                      .length = 1,
