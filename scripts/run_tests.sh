@@ -28,8 +28,9 @@ build_preset() {
 step_format() { scripts/format.sh --check && python scripts/check_layers.py; }
 step_build() { make build-for-tests; }
 step_cpp() { ctest --preset release -j "$jobs" --output-on-failure --progress; }
-# -rs: what was skipped and why, such as a GPU's result that is of other kernels than these.
-step_python() { python -m pytest -q -rs python/tests; }
+# As many processes as cores, a thread each: tensors are small. -rs: what was skipped and why, such as a GPU's result that
+# is of other kernels than these.
+step_python() { OMP_NUM_THREADS=1 python -m pytest -q -rs -n "$jobs" python/tests; }
 step_install() { tests/install/consumer_test.sh build; }
 step_wheel() { tests/install/wheel_test.sh build; }
 step_scalar() {
