@@ -18,12 +18,12 @@ struct Machine {
 /// Looks at the machine, without measuring anything: the product rate is 0.
 Machine look_at_machine();
 
-/// The same with the product rate measured (about half a second).
+/// The same with the product rate measured (about a second).
 Machine describe_machine();
 
-/// The best of 20 fp32 products of 1024 x 1024 matrices with at::mm, in floating-point operations
-/// per second: the yardstick for floors and shares, measured in the same run as what it is compared
-/// with.
+/// The best of some rounds of 20 fp32 products of 1024 x 1024 matrices with at::mm, in
+/// floating-point operations per second: the yardstick for floors and shares, measured in the same
+/// run as what it is compared with.
 double measure_product_rate();
 
 /// How many threads of other programs want a core at this moment, on average over a tenth of a

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program as a user would, but for one thing: a child is a copy of the test, in which torch
-// is loaded already, rather than a process that has to load it. Half a second a run, of hundreds.
-// A test that runs the program so must not use torch's threads itself: copies have none of them.
+// Runs the program as a user would, but for one thing: a child is a copy of the test, in which
+// torch is loaded already, rather than a process that has to load it. Half a second a run, of
+// hundreds. A test that runs the program so must not use torch's threads itself: copies have none
+// of them.
 #pragma once
 
 #include <gtest/gtest.h>
