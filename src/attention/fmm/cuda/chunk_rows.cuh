@@ -17,14 +17,4 @@ __device__ __forceinline__ void each_row_once(const Walk& walk, const Body& body
   }
 }
 
-/// Numbers of rows g and g + 8, from one of [pairs, fields, length].
-template <typename Walk>
-__device__ __forceinline__ void load_numbers(float (&numbers)[2], const Walk& walk,
-                                             const float* all, int fields, int field) {
-  const float* mine = all + walk.place.row_index(walk.args, fields, field);
-#pragma unroll
-  for (int r = 0; r < 2; ++r)
-    numbers[r] = mine[min(walk.token(walk.place.tile) + row_of(2 * r), walk.args.length - 1)];
-}
-
 }  // namespace fmmformer::cuda

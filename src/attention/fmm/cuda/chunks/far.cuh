@@ -138,7 +138,7 @@ __device__ __forceinline__ float far_query(Block (&dq)[kSliceBlocks], const Bloc
   const int first_block = place.slice * kSliceBlocks;
   Block u[kSliceBlocks];
   float norm[2] = {args.fixed_norm, args.fixed_norm}, dot[2] = {0.f, 0.f};
-  if (has_row_sums(args)) load_numbers(norm, walk, args.normalisers, G::kMaps, kMap);
+  if (has_row_sums(args)) walk.own_numbers(norm, kNorm<G> + kMap);
   {
     Fragment f[kSliceBlocks];
 #pragma unroll

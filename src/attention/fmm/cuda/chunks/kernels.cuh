@@ -70,11 +70,11 @@ __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
         add_state_values<G, kMap>(out, factor[kMap], features, walk, load);
       });
     }
-    write_rows(walk, args.out, out, /*stage=*/0);
+    write_rows(walk, 0, out, /*stage=*/0);
     state.add(walk, load);
   };
-  walk.run([&](int chunk, uint64_t live) { walk.begin_own(0, args.q, chunk, live); }, begin_state,
-           prepare, body);
+  walk.run([&](int chunk, uint64_t live) { walk.begin_own(0, chunk, live); }, begin_state, prepare,
+           body);
   if (args.made.sums && place.segment == args.segments - 1)
     state.store(args, place.pair, place.warp);
 }
@@ -123,24 +123,22 @@ __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
   };
   const auto body = [&] {
     Block g[kTiles], dq[kSliceBlocks];
-    float log_sum_exp[2] = {0.f, 0.f};
-    if (args.has_near) load_numbers(log_sum_exp, walk, args.log_sum_exp, /*fields=*/1, 0);
     multiply_raw_groups<Reach::kBoth>(g, 1, 1, walk, band, load, [](int, int, bool) {});
     clear(dq);
     if (args.has_near) {
-      by_weight[G::kMaps] +=
-          near_query<G>(dq, g, walk, band, load, log_sum_exp, weights.of[G::kMaps]);
+      by_weight[G::kMaps] += near_query<G>(dq, g, walk, band, load, weights.of[G::kMaps]);
     }
     const OwnRows<G, kSweep> q(walk, load);
     each_map<G>([&](auto map) {
       constexpr int kMap = decltype(map)::value;
       by_weight[kMap] += far_query<G, kMap>(dq, g, walk, band, q, weights.of[kMap]);
     });
-    write_rows(walk, args.dq, dq, /*stage=*/0);
+    write_rows(walk, 0, dq, /*stage=*/0);
     state.add(walk, load);
   };
   const auto begin_own_rows = [&](int chunk, uint64_t live) {
-    walk.begin_own(0, args.q, chunk, live), walk.begin_own(1, args.grad_out, chunk, live);
+    walk.begin_own(0, chunk, live), walk.begin_own(1, chunk, live);
+    walk.begin_own_numbers(chunk);
   };
   walk.run(begin_own_rows, begin_state, prepare, body);
   if (args.weight_sums) store_weight_sums<G>(by_weight, args, place);
@@ -169,7 +167,7 @@ __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
     clear(dk);
     if (args.has_near) near_key<G>(dk, near, g, walk, band, load, weights.of[G::kMaps]);
     each_map<G>([&](auto map) { far_key<G, decltype(map)::value>(dk, g, walk, band, keys); });
-    write_rows(walk, args.dk, dk, /*stage=*/1);
+    write_rows(walk, 0, dk, /*stage=*/1);
   };
   const auto gradient_of_values = [&](const OwnRows<G, kSweep>& keys, const NearScores& near) {
     Block a[kTiles], dv[kSliceBlocks];
@@ -182,7 +180,7 @@ __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
     each_group<Reach::kNear>(walk, band, [&](int k, int tile) {
       add_columns<G>(dv, near[k], load, walk.tile(1, tile), place.slice);
     });
-    write_rows(walk, args.dv, dv, /*stage=*/0);
+    write_rows(walk, 1, dv, /*stage=*/0);
   };
   const auto body = [&] {
     const OwnRows<G, kSweep> keys(walk, load);
@@ -192,7 +190,7 @@ __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
     state.add(walk, load);
   };
   const auto begin_own_rows = [&](int chunk, uint64_t live) {
-    walk.begin_own(0, args.k, chunk, live), walk.begin_own(1, args.v, chunk, live);
+    walk.begin_own(0, chunk, live), walk.begin_own(1, chunk, live);
   };
   walk.run(begin_own_rows, begin_state, prepare, body);
 }

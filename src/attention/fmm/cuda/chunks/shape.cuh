@@ -24,8 +24,8 @@ constexpr int kSliceBlocks = kSlice / kBlockDim;
 constexpr int kPiece = 8;  // elements that are copied at once
 
 /// What is known at compile time: D = Dv = kDim, and the first kMaps of elu, elu_flip, tanh1.
-/// kPadded: see kRow.
-template <int kDim_, int kMaps_, bool kDrops_, bool kPadded_>
+/// kPadded: see kRow. kWarpgroup: whether products are a warpgroup's (warpgroup/), else a warp's.
+template <int kDim_, int kMaps_, bool kDrops_, bool kPadded_, bool kWarpgroup_ = false>
 struct Shape {
   static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr bool kDrops = kDrops_;
@@ -35,7 +35,8 @@ struct Shape {
   // In shared memory, in bytes. Eight rows' pieces of the same channels must lie in different
   // banks: rows are padded by a piece or, where memory is too small for that, their pieces
   // permuted.
-  static constexpr bool kPadded = kPadded_;
+  static constexpr bool kPadded = kPadded_, kWarpgroup = kWarpgroup_;
+  static_assert(!kWarpgroup || (kDim == 64 && !kPadded));
   static constexpr int kRow = kDim * sizeof(Elem) + (kPadded ? 16 : 0), kTile = kBlockDim * kRow,
                        kArea = kTiles * kTile;
 };
@@ -45,6 +46,10 @@ __device__ __forceinline__ T* shared_at(int offset) {
   extern __shared__ __align__(1024) unsigned char dynamic_memory[];
   return reinterpret_cast<T*>(dynamic_memory + offset);
 }
+
+/// The tensors of a sweep: two that all warps see, two of which every warp has rows of its own, and
+/// two of results.
+enum Tensor { kSeen, kOwnRows = 2, kResults = 4, kTensors = 6 };
 
 /// Where things lie in a sweep's shared memory, in bytes.
 template <typename G, Sweep kSweep>
@@ -67,12 +72,17 @@ struct Memory {
   // float [maps][kDim]; forward, see KeySumOperands: as many bytes.
   static constexpr int kExchange = kKeySums + (kSums ? 0 : G::kMaps * G::kDim * sizeof(float));
   static constexpr int kExchangeFloats = G::kFields * G::kWarps * kBlockDim;
+  // float [log_sum_exp, then the maps' normalisers][warps][16]: of own rows
+  static constexpr int kOwnNumbers =
+      kExchange + (kSweep == Sweep::kQueries ? kExchangeFloats * sizeof(float) : 0);
   // uint4 [warps][kBlocks][32]: see OwnRows.
   static constexpr int kDecay =
-      kExchange + (kSweep == Sweep::kQueries ? kExchangeFloats * sizeof(float) : 0);
-  static constexpr bool kKeepsDecay =
-      G::kSlices == 1 && G::kMaps <= 2 && (kSweep == Sweep::kQueries || kSweep == Sweep::kKeys);
-  static constexpr int kBytes = kDecay + (kKeepsDecay ? G::kArea : 0);
+      kOwnNumbers + (kSweep == Sweep::kQueries ? kExchangeFloats * sizeof(float) : 0);
+  static constexpr bool kKeepsDecay = G::kSlices == 1 && G::kMaps <= 2 &&
+                                      (kSweep == Sweep::kQueries || kSweep == Sweep::kKeys) &&
+                                      (G::kMaps > 1 || !G::kWarpgroup);
+  static constexpr int kRows = kDecay + (kKeepsDecay ? G::kArea : 0);  // Elem* [tensors]: see Walk
+  static constexpr int kBytes = kRows + kTensors * int(sizeof(Elem*));
 };
 
 /// The chunks [begin, end) that a thread block walks, and what a warp has to do there.
@@ -91,8 +101,8 @@ struct Place {
     warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0);
     slice = warp / kTiles, tile = warp % kTiles;
     // The last rows see the most columns. Of two blocks on a multiprocessor one has them the other
-    // way round, so that no scheduler has two warps with them.
-    if (2 * blockIdx.x >= gridDim.x) tile = kTiles - 1 - tile;
+    // way round, so that no scheduler has two warps with them. A warpgroup has rows in their order.
+    if (!G::kWarpgroup && 2 * blockIdx.x >= gridDim.x) tile = kTiles - 1 - tile;
   }
   /// Of one of `fields` numbers that every row has, [pairs, fields, length].
   __device__ int64_t row_index(const SweepArgs& args, int fields, int field) const {

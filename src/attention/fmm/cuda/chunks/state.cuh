@@ -5,6 +5,7 @@
 #include "attention/fmm/cuda/chunks/walk.cuh"
 #include "attention/fmm/cuda/paper_maps.cuh"
 #include "attention/fmm/cuda/start_entries.cuh"
+#include "attention/fmm/cuda/warpgroup.cuh"
 
 namespace fmmformer::cuda::chunks {
 
@@ -90,10 +91,11 @@ struct State {
     }
   }
 
-  /// Adds the walk's chunk.
+  /// Adds the walk's chunk; where products are a warpgroup's, begins to.
   template <Sweep kSweep>
   __device__ __forceinline__ void add(const Walk<G, kSweep>& walk, const Loader<G>& load) {
     using M = Memory<G, kSweep>;
+    if constexpr (G::kWarpgroup) begin_warpgroup_products();
     float of_keys[G::kMaps][4];
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) {
@@ -103,9 +105,15 @@ struct State {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       Fragment f[G::kMaps];
+      const int values = walk.tile(1, t);
 #pragma unroll
       for (int l = 0; l < G::kMaps; ++l) {
-        f[l] = load.left_turned(M::kFeatures + l * G::kArea + t * G::kTile, walk.place.warp);
+        const int features = M::kFeatures + l * G::kArea + t * G::kTile;
+        if constexpr (G::kWarpgroup) {
+          begin_step<true, /*kTurned=*/true>(sums[l], warpgroup_operand(shared_at<Elem>(features)),
+                                             warpgroup_operand(shared_at<Elem>(values)));
+        }
+        f[l] = load.left_turned(features, walk.place.warp);
         Bf16::B factors = {{kOnes, kOnes}};
         if constexpr (M::kOfQueries) {
           const float* dots = walk.numbers(kDot<G> + l, t) + lane_id() % 4 * 2;
@@ -113,9 +121,8 @@ struct State {
         }
         Bf16::multiply(of_keys[l], f[l], factors);
       }
-      const int values = walk.tile(1, t);
 #pragma unroll
-      for (int b = 0; b < G::kBlocks; ++b) {
+      for (int b = 0; b < G::kBlocks && !G::kWarpgroup; ++b) {
         const Fragment v = load.right_turned(values, b);
 #pragma unroll
         for (int l = 0; l < G::kMaps; ++l) add_product(sums[l][b], f[l], v);

@@ -5,14 +5,16 @@
 #pragma once
 
 #include "attention/fmm/cuda/chunks/shape.cuh"
+#include "attention/fmm/cuda/warpgroup.cuh"
 
 namespace fmmformer::cuda::chunks {
 
-/// The first row of a view's (batch entry, head).
+/// Where a row's numbers are among those of Memory::kNumbers.
+constexpr int kLogSumExp = 0;
 template <typename G>
-__device__ __forceinline__ Elem* rows_of(const View& view, const Place<G>& place) {
-  return static_cast<Elem*>(view.data) + place.b * view.batch_stride + place.h * view.head_stride;
-}
+constexpr int kNorm = 1;  // of the first map
+template <typename G>
+constexpr int kDot = 1 + G::kMaps;  // of the first map; the near field's follows the last
 
 template <typename G, Sweep kSweep>
 struct Walk {
@@ -29,7 +31,37 @@ struct Walk {
   uint8_t looked_at[2];  // this lane's tokens of the chunk that is copied next
 
   __device__ Walk(const SweepArgs& args, Place<G>& place)
-      : args(args), place(place), chunk(kBackwards ? place.end - 1 : place.begin) {}
+      : args(args), place(place), chunk(kBackwards ? place.end - 1 : place.begin) {
+#pragma unroll
+    for (int tensor = 0; tensor < kTensors; ++tensor) {
+      if (threadIdx.x != tensor) continue;
+      const View& of = view(tensor);
+      shared_at<Elem*>(M::kRows)[tensor] =
+          static_cast<Elem*>(of.data) + place.b * of.batch_stride + place.h * of.head_stride;
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ const View& view(int tensor) const {
+    constexpr bool kOfKeys = kSweep == Sweep::kKeys;
+    if (tensor == kSeen) return M::kOfQueries ? args.q : args.k;
+    if (tensor == kSeen + 1) return M::kOfQueries ? args.grad_out : args.v;
+    if (tensor == kOwnRows) return kOfKeys ? args.k : args.q;
+    if (tensor == kOwnRows + 1) return kOfKeys ? args.v : args.grad_out;
+    if (tensor == kResults) {
+      return kSweep == Sweep::kForward ? args.out : kOfKeys ? args.dk : args.dq;
+    }
+    return args.dv;
+  }
+  /// Where a token's piece of sixteen bytes begins in memory. What the pair's rows begin with comes
+  /// from shared memory: it takes many instructions to compute, or registers to keep.
+  __device__ __forceinline__ Elem* row_piece(int tensor, int of_token, int piece) const {
+    char* rows = reinterpret_cast<char*>(shared_at<Elem*>(M::kRows)[tensor]);
+    return reinterpret_cast<Elem*>(rows + int64_t(of_token) * row_bytes(tensor) + piece * 16);
+  }
+  __device__ __forceinline__ int row_bytes(int tensor) const {  // see View::walkable
+    return static_cast<int>(view(tensor).row_stride) * int(sizeof(Elem));
+  }
 
   /// Tile `index` of the ring, counted from the chunk's first.
   __device__ __forceinline__ int ring_place(int index) const {
@@ -56,16 +88,36 @@ struct Walk {
   }
 
   /// Begins to copy sixteen rows for this warp: its slice of the channels.
-  __device__ void begin_own(int which, const View& view, int of_chunk, uint64_t of_live) const {
+  __device__ void begin_own(int which, int of_chunk, uint64_t of_live) const {
     const int piece = place.slice * (kSlice / kPiece) + lane_id() % 8, row = lane_id() / 8;
     const int first = of_chunk * kChunk + place.tile * kBlockDim;
-    const Elem* from = rows_of(view, place) + (first + row) * view.row_stride + piece * kPiece;
+    const Elem* from = row_piece(kOwnRows + which, first + row, piece);
+    const int64_t stride = view(kOwnRows + which).row_stride;
     const uint32_t bits = static_cast<uint32_t>(of_live >> place.tile * kBlockDim);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       copy_async(shared_at<Elem>(own_tile(which) + piece_place<G>(row + 4 * i, piece)),
-                 from + 4 * i * view.row_stride, bits >> (row + 4 * i) & 1);
+                 from + 4 * i * stride, bits >> (row + 4 * i) & 1);
     }
+  }
+
+  /// The same for numbers of the rows: log_sum_exp and the maps' normalisers.
+  __device__ void begin_own_numbers(int of_chunk) const {
+    const int row = lane_id() % kBlockDim, first = of_chunk * kChunk + place.tile * kBlockDim;
+#pragma unroll
+    for (int i = 0; i < G::kFields; i += kWarpSize / kBlockDim) {
+      const int n = i + lane_id() / kBlockDim;
+      const float* source = n < G::kFields ? row_numbers(n) : nullptr;
+      if (source) copy_number_async(own_number(n, row), source + min(first + row, args.length - 1));
+    }
+  }
+  __device__ __forceinline__ float* own_number(int which, int row) const {
+    return shared_at<float>(M::kOwnNumbers) + (which * G::kWarps + place.warp) * kBlockDim + row;
+  }
+
+  /// Those of rows g and g + 8.
+  __device__ __forceinline__ void own_numbers(float (&numbers)[2], int which) const {
+    numbers[0] = *own_number(which, row_of(0)), numbers[1] = *own_number(which, row_of(2));
   }
 
   /// Walks the chunks: prepare(), with the chunk's tiles there, and between two barriers body(),
@@ -88,21 +140,18 @@ struct Walk {
     begin_own_rows(chunk, live);
     commit_copies();
     first();
-    wait_for_older_copies();
-    __syncthreads();
+    meet_with_older_copies();
 #pragma unroll 1
     for (int left = place.end - place.begin; left > 0; --left) {
       place.forget();
       prepare();
       if (left > 1) begin(kDirection, coming);
       commit_copies();
-      wait_for_older_copies();
-      __syncthreads();
+      meet_with_older_copies();
       body();
       if (left > 1) begin_own_rows(chunk + kDirection, coming);
       commit_copies();
-      wait_for_older_copies();
-      __syncthreads();
+      meet_with_older_copies();
       chunk += kDirection, slot = ring_place(kDirection * kTiles);
       beside = live, live = coming;
     }
@@ -117,16 +166,14 @@ struct Walk {
     commit_copies();
     if (left > 1) begin(1, coming);
     commit_copies();
-    wait_for_older_copies();
-    __syncthreads();
+    meet_with_older_copies();
 #pragma unroll 1
     for (; left > 0; --left) {
       uint64_t later = 0;
       if (left > 2) begin(2, later);
       commit_copies();
       prepare();
-      wait_for_older_copies();
-      __syncthreads();
+      meet_with_older_copies();
       body();
       __syncthreads();
       ++chunk, slot = ring_place(kTiles);
@@ -135,6 +182,12 @@ struct Walk {
   }
 
  private:
+  /// All threads have written what they had to, and the copies are there but for the newest group.
+  __device__ __forceinline__ void meet_with_older_copies() const {
+    wait_for_older_copies();
+    if constexpr (G::kWarpgroup) show_to_warpgroup();
+    __syncthreads();
+  }
   /// Begins to copy the chunk that was looked at last, so many from the walk's.
   __device__ __forceinline__ void begin(int further, uint64_t& of_live) {
     of_live = live_tokens(chunk + further);
@@ -167,17 +220,16 @@ struct Walk {
   __device__ __forceinline__ void copy(int index, uint64_t bits) const {
     const int row = threadIdx.x / G::kPieces, piece = threadIdx.x % G::kPieces;
     const int offset = piece_place<G>(row, piece);
+    const uint64_t mine = bits >> row;
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
-      const View& view =
-          M::kOfQueries ? (which == 0 ? args.q : args.grad_out) : (which == 0 ? args.k : args.v);
-      const int64_t first = token(index) + row;
-      const Elem* from = rows_of(view, place) + first * view.row_stride + piece * kPiece;
+      const Elem* from = row_piece(kSeen + which, token(index) + row, piece);
+      const int64_t stride = view(kSeen + which).row_stride;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         // Without bytes to read, the source's address does not matter.
-        copy_async(shared_at<Elem>(tile(which, index + i) + offset),
-                   from + i * kBlockDim * view.row_stride, bits >> (row + i * kBlockDim) & 1);
+        copy_async(shared_at<Elem>(tile(which, index + i) + offset), from + i * kBlockDim * stride,
+                   mine >> i * kBlockDim & 1);
       }
     }
     if constexpr (M::kOfQueries) copy_numbers<kCount>(index);
@@ -206,11 +258,5 @@ struct Walk {
                : nullptr;
   }
 };
-/// Where a row's numbers are among those of Memory::kNumbers.
-constexpr int kLogSumExp = 0;
-template <typename G>
-constexpr int kNorm = 1;  // of the first map
-template <typename G>
-constexpr int kDot = 1 + G::kMaps;  // of the first map; the near field's follows the last
 
 }  // namespace fmmformer::cuda::chunks

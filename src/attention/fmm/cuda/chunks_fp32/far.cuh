@@ -166,7 +166,7 @@ __device__ __forceinline__ float far_query(Block (&dq)[kSliceBlocks], const Bloc
   clear(u);
   add_totals(u, u_sums), add_totals(z, z_sums);
   float dot[2] = {0.f, 0.f}, norm[2] = {args.fixed_norm, args.fixed_norm}, factor[2];
-  if (row_sums) load_numbers(norm, walk, args.normalisers, args.all_maps, args.first_map + l);
+  if (row_sums) walk.own_numbers(norm, kNorm + l);
   with_paper_map(args.feature_maps[l], [&](auto feature, auto) {
     each_own_number(walk, [&](int n, int i, float x, float e) {
       dot[i / 2] += u[n / 2][n % 2][i] * feature(x, e);

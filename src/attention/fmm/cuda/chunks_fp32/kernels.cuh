@@ -103,6 +103,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   };
   const auto begin_own_rows = [&](int chunk, uint64_t live) {
     walk.begin_own(0, args.q, chunk, live), walk.begin_own(1, args.grad_out, chunk, live);
+    walk.begin_own_numbers(chunk);
   };
   walk.run(
       begin_own_rows, [&] { S::begin(args, place); }, [&] { make_features(walk, weights); }, body,

@@ -95,7 +95,7 @@ __device__ __forceinline__ float near_query(Block (&dq)[kSliceBlocks], const Blo
   const SweepArgs& args = walk.args;
   const float factor = args.near_scale * weight;
   float log_sum[2], dot[2] = {0.f, 0.f};
-  load_numbers(log_sum, walk, args.log_sum_exp, /*fields=*/1, 0);
+  walk.own_numbers(log_sum, kLogSumExp);
   log_sum[0] *= kLog2E, log_sum[1] *= kLog2E;
   Block p[kBandGroups];
   multiply_raw_groups(p, 0, 0, walk, band.groups, load);

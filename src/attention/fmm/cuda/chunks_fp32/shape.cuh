@@ -70,8 +70,11 @@ struct Memory {
   static constexpr int kNumbers = kKeySums + G::kMaps * G::kDim;    // [kNumberCount][kRing][16]
   static constexpr int kExchange = kNumbers + kNumberCount * kRing * kBlockDim;
   static constexpr int kExchangeSize = G::kFields * kWarps * kBlockDim;  // of the query sweep
+  // [log_sum_exp, then the maps' normalisers][kChunk]: of own rows
+  static constexpr int kOwnNumbers = kExchange + (kSweep == Sweep::kQueries ? kExchangeSize : 0);
   // [2][kTiles][kGroups] blocks of scores, on their way between slices
-  static constexpr int kScores = kExchange + (kSweep == Sweep::kQueries ? kExchangeSize : 0);
+  static constexpr int kScores =
+      kOwnNumbers + (kSweep == Sweep::kQueries ? G::kFields * G::kChunk : 0);
   static constexpr int kScoresSize = G::kTiles * G::kGroups * kBlockDim * kBlockDim;
   static constexpr int kBytes =
       (kScores + (G::kShares && !kSums ? 2 * kScoresSize : 0)) * int(sizeof(float));

@@ -71,6 +71,20 @@ struct Walk {
                       [&](int i) { return M::kOwn + which * G::kArea + i * G::kTile; });
   }
 
+  /// The same for numbers of the rows: log_sum_exp and the maps' normalisers.
+  __device__ void begin_own_numbers(int of_chunk) const {
+    const int row = threadIdx.x % kChunk, n = threadIdx.x / kChunk;
+    const float* source = n < G::kFields ? row_numbers(n) : nullptr;
+    if (!source) return;
+    copy_number_async(shared_at(M::kOwnNumbers + n * kChunk + row),
+                      source + min(of_chunk * kChunk + row, args.length - 1));
+  }
+  /// Those of rows g and g + 8.
+  __device__ __forceinline__ void own_numbers(float (&numbers)[2], int which) const {
+    const float* mine = shared_at(M::kOwnNumbers + which * kChunk + place.tile * kBlockDim);
+    numbers[0] = mine[row_of(0)], numbers[1] = mine[row_of(2)];
+  }
+
   /// Walks the chunks, a barrier after each part: prepare(), with the chunk's tiles there; body(),
   /// with the own rows too; finish(). begin_own_rows(chunk, live) copies own rows; first() comes
   /// while the first copies are under way.
