@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of the query sweep: dq, from the scores' gradients g = grad_out v^T. The formulas are
+// those of docs/math.md.
+#pragma once
+
+#include "attention/fmm/cuda/warpgroups/forward.cuh"
+
+namespace fmmformer::cuda::warpgroups {
+
+/// x, scores, become the gradients of scores in the near field, times near_scale; writes row dots.
+/// Returns <dO, near field> of rows g and g + 8: the gradient of the weight.
+template <typename G>
+__device__ __forceinline__ float near_query(Scores& x, Scores& g,
+                                            const Rows<G, Sweep::kQueries>& rows,
+                                            const chunks::Band<G, Sweep::kQueries>& band,
+                                            const float (&log_sum_exp)[2], float weight) {
+  const SweepArgs& args = rows.args;
+  const float log_sum[2] = {log_sum_exp[0] * kLog2E, log_sum_exp[1] * kLog2E};
+  const float factor = args.near_scale * weight;
+  float dot[2] = {0.f, 0.f}, by_weight = 0.f;
+  rows.each_near_tile(
+      x, g, band.groups,
+      [&](Block& c, Block& gradient, int index, int group) {
+        const uint32_t inside = band.inside(group, rows.live_bits(index));
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          float& element = c[i / 4][i % 4];
+          element = inside >> i & 1 ? element : -INFINITY;
+          element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]);
+          dot[i % 4 / 2] += element * gradient[i / 4][i % 4];
+        }
+      },
+      [](Block& c) { clear(c); });
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    dot[r] = quad_sum(dot[r]);
+    by_weight += dot[r];
+    dot[r] *= factor;
+  }
+  rows.each_near_tile(
+      x, g, band.groups,
+      [&](Block& c, Block& gradient, int, int) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          c[i / 4][i % 4] *= factor * gradient[i / 4][i % 4] - dot[i % 4 / 2];
+      },
+      [](Block&) {});
+  if (!args.has_near) return 0.f;
+  float* dots = args.row_dots + rows.place.row_index(args, G::kFields, G::kMaps);
+  rows.each_row_once([&](int r, int token) { dots[token] = dot[r]; });
+  return by_weight;
+}
+
+/// dot += sum over the chunk of g s, up to the diagonal.
+template <typename G>
+__device__ __forceinline__ void add_chunk_dot(float (&dot)[2], const Block (&g)[kTiles],
+                                              Block (&s)[kTiles],
+                                              const Rows<G, Sweep::kQueries>& rows) {
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+    if (!rows.is_far_tile(t)) continue;
+    if (t == rows.tile) cut_at_diagonal</*kBefore=*/false>(s[t]);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) dot[i % 4 / 2] += g[t][i / 4][i % 4] * s[t][i / 4][i % 4];
+  }
+}
+/// dot += <f, u>, for a block of channels.
+__device__ __forceinline__ void add_dot(float (&dot)[2], const Fragment& f, const Block& u) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    float low, high;
+    Bf16::unpack(f.r[j], low, high);
+    dot[j % 2] += low * u[j / 2][j % 2 * 2] + high * u[j / 2][j % 2 * 2 + 1];
+  }
+}
+
+/// From <f, u> of a map's rows: the factors of their gradients, and dots as the key sweep and the
+/// rest of this one want them; writes row dots. Returns <dO, far field>.
+template <typename G>
+__device__ __forceinline__ float finish_dots(float (&dot)[2], float (&factor)[2],
+                                             const float (&norm)[2],
+                                             const Rows<G, Sweep::kQueries>& rows, int map,
+                                             float weight) {
+  const SweepArgs& args = rows.args;
+  float by_weight = 0.f;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    dot[r] = quad_sum(dot[r]);
+    const float inverse = rows.is_live(r) ? __fdividef(1.f, norm[r]) : 0.f;
+    by_weight += args.far_scale * inverse * dot[r];
+    factor[r] = args.far_scale * inverse * weight;
+    dot[r] = chunks::has_row_sums(args) ? dot[r] * inverse : 0.f;
+  }
+  float* dots = args.row_dots + rows.place.row_index(args, G::kFields, map);
+  rows.each_row_once([&](int r, int token) { dots[token] = dot[r]; });
+  return by_weight;
+}
+
+/// u += the rest of a map's gradient with respect to f: (g - dot) f(k), up to the diagonal, and
+/// -dot times the key sums before the chunk.
+template <typename G>
+__device__ __forceinline__ void add_chunk_gradient(Block (&u)[G::kBlocks],
+                                                   const Block (&g)[kTiles],
+                                                   const float (&dot)[2],
+                                                   const Rows<G, Sweep::kQueries>& rows, int map) {
+  using M = Memory<G, Sweep::kQueries>;
+  Fragment m[kTiles];
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+    Block difference;
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      difference[i / 4][i % 4] = rows.is_far_tile(t) ? g[t][i / 4][i % 4] - dot[i % 4 / 2] : 0.f;
+    m[t] = rounded(difference);
+    if (t == rows.tile) cut_at_diagonal</*kBefore=*/false>(m[t]);
+  }
+  const float* sums = shared_at<float>(M::kKeySums) + map * G::kDim + lane_id() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < 2 * G::kBlocks; ++n) {
+    const float2 z = *reinterpret_cast<const float2*>(sums + n * 8);
+    float(&c)[4] = u[n / 2][n % 2];
+    c[0] -= dot[0] * z.x, c[1] -= dot[0] * z.y, c[2] -= dot[1] * z.x, c[3] -= dot[1] * z.y;
+  }
+  begin_products();
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t)
+    product<Turned::kYes>(u, m[t], columns_operand(M::kFeatures + map * G::kTile, t), true);
+  commit_products();
+  wait_for_products<0>();
+  arrived(u);
+}
+
+/// One map's part of dq, whose sum `u` over the state has begun; `dot`: <f, u> of the chunk so far.
+/// The first map's result replaces dq. Returns <dO, far field>.
+template <typename G, int kMap>
+__device__ __forceinline__ float far_query(Block (&dq)[G::kBlocks], float (&dot)[2],
+                                           const Block (&g)[kTiles], const float (&norm)[2],
+                                           const Rows<G, Sweep::kQueries>& rows, float weight) {
+  using M = Memory<G, Sweep::kQueries>;
+  float factor[2];
+  Block u[G::kBlocks];
+  begin_products();
+#pragma unroll
+  for (int s = 0; s < G::kBlocks; ++s)
+    product<Turned::kNo, Turned::kYes>(
+        u, rows_operand(rows.own(1), s),
+        state_columns_operand<G>(M::kState + kMap * G::kStateOfMap, s), s > 0);
+  commit_products();
+  wait_for_products<0>();
+  arrived(u);
+  if (kMap + 1 == G::kMaps) rows.events.say(kStateEmpty);
+#pragma unroll
+  for (int b = 0; b < G::kBlocks; ++b) add_dot(dot, rows.template features<kMap>(b), u[b]);
+  const float by_weight = finish_dots(dot, factor, norm, rows, kMap, weight);
+  add_chunk_gradient(u, g, dot, rows, kMap);
+  if (kMap + 1 == G::kMaps) rows.events.say(kFeaturesEmpty);
+#pragma unroll
+  for (int b = 0; b < G::kBlocks; ++b)
+    add_input_gradient<kMap>(dq[b], u[b], rows.template features<kMap>(b), factor);
+  return by_weight;
+}
+
+/// One chunk. `by_weight`: sums for the gradients of weights.
+template <typename G>
+__device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
+                                           const chunks::Band<G, Sweep::kQueries>& band,
+                                           const chunks::Weights<G>& weights,
+                                           float (&by_weight)[G::kFields]) {
+  using M = Memory<G, Sweep::kQueries>;
+  const SweepArgs& args = rows.args;
+  const auto& events = rows.events;
+  Scores g;
+  ScoreFragments near;
+  float norm[G::kMaps][2], dot[G::kMaps][2];
+  {
+    Scores x;
+    rows.begin_scores(g, 1);
+    rows.begin_scores(x, 0);
+    float log_sum_exp[2] = {0.f, 0.f};
+    if (args.has_near) rows.load_numbers(log_sum_exp, args.log_sum_exp, 1, 0);
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) {
+      norm[l][0] = norm[l][1] = args.fixed_norm, dot[l][0] = dot[l][1] = 0.f;
+      if (chunks::has_row_sums(args)) rows.load_numbers(norm[l], args.normalisers, G::kMaps, l);
+    }
+    wait_for_products<0>();
+    g.wait(), x.wait();
+    by_weight[G::kMaps] += near_query(x, g, rows, band, log_sum_exp, weights.of[G::kMaps]);
+    near = rounded_scores<G>(x);
+  }
+  events.await(kFeaturesFull, rows.step);
+  {
+    Fragment f[G::kMaps][G::kBlocks];
+    Block s[G::kMaps][kTiles];
+    rows.make_features(f);
+    begin_products();
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) {
+#pragma unroll
+      for (int b = 0; b < G::kBlocks; ++b)
+        product<Turned::kNo>(s[l], f[l][b], rows_operand(M::kFeatures + l * G::kTile, b), b > 0);
+    }
+    commit_products();
+    wait_for_products<0>();
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) {
+      arrived(s[l]);
+      add_chunk_dot(dot[l], g.main, s[l], rows);
+    }
+  }
+  Block dq[G::kBlocks];
+  begin_products();
+  rows.begin_sum(dq, near, 0, /*add=*/false);
+  commit_products();
+  wait_for_products<0>();
+  arrived(dq);
+  events.say(kHaloEmpty);
+  events.await(kStateFull, rows.step);
+  each_map<G>([&](auto map) {
+    constexpr int kMap = decltype(map)::value;
+    by_weight[kMap] +=
+        far_query<G, kMap>(dq, dot[kMap], g.main, norm[kMap], rows, weights.of[kMap]);
+  });
+  rows.write(args.dq, dq, rows.own(0));
+}
+
+/// Gradients of blend weights, from a sum of rows g and g + 8 a lane and field, into the first
+/// channel's place in args.weight_sums; the others become zeros.
+template <typename G>
+__device__ void store_weight_sums(const float (&by_field)[G::kFields],
+                                  const Rows<G, Sweep::kQueries>& rows) {
+  const SweepArgs& args = rows.args;
+  float* all = shared_at<float>(Memory<G, Sweep::kQueries>::kKeySums);  // [tiles][fields]
+  named_barrier(2, kGroupThreads);  // nobody needs the key sums any more
+#pragma unroll
+  for (int field = 0; field < G::kFields; ++field) {
+    float sum = by_field[field];
+#pragma unroll
+    for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
+    if (lane_id() == 0) all[rows.tile * G::kFields + field] = sum;
+  }
+  named_barrier(2, kGroupThreads);
+  for (int i = threadIdx.x % kGroupThreads; i < G::kFields * G::kDim; i += kGroupThreads) {
+    const int field = i / G::kDim, channel = i % G::kDim;
+    if (field == G::kMaps && !args.has_near) continue;
+    float sum = 0.f;
+    for (int tile = 0; channel == 0 && tile < kTiles; ++tile) sum += all[tile * G::kFields + field];
+    args.weight_sums[(blockIdx.x * int64_t(G::kFields) + field) * G::kDim + channel] = sum;
+  }
+}
+
+}  // namespace fmmformer::cuda::warpgroups
