@@ -25,10 +25,10 @@ struct KeySums {
     }
   }
   /// What a segment begins with.
-  __device__ __forceinline__ void begin(const SweepArgs& args, const Place<G, kSweep>& place) {
+  __device__ __forceinline__ void begin(const SweepArgs& args) {
     each([](int, int, float& sum) { sum = 0.f; });
     if (M::kSums) return;
-    const StartEntries start(args, place);
+    const StartEntries start(args, Place<G, kSweep>::numbers());
 #pragma unroll 1
     for (int64_t entry = start.first; entry < start.first + start.count; ++entry) {
       const float* from = args.start.key_sums + entry * G::kMaps * G::kDim;
@@ -89,38 +89,38 @@ struct Feeder {
   static constexpr int kRowsAtOnce = kKeeperThreads / kPieces;  // sixteen
   static constexpr int kBytesAtOnce = kRowsAtOnce * kPanelRow;
   static constexpr int kTimes = kChunk / kRowsAtOnce, kHalf = kTimes / 2;
+  using Place = warpgroups::Place<G, kSweep>;
   const SweepArgs& args;
-  const Place<G, kSweep>& place;
   int row, piece, offset;  // this thread's in the first rows of a tile
   float factors[G::kMaps];  // weight * far_scale, for queries
 
-  __device__ __forceinline__ Feeder(const SweepArgs& args, const Place<G, kSweep>& place)
-      : args(args), place(place) {
+  __device__ __forceinline__ explicit Feeder(const SweepArgs& args) : args(args) {
 #pragma unroll
     for (int l = 0; M::kOfQueries && l < G::kMaps; ++l)
-      factors[l] = weight_value(args.far_weight, l, place.h, 0) * args.far_scale;
+      factors[l] = weight_value(args.far_weight, l, Place::numbers().h, 0) * args.far_scale;
     row = threadIdx.x / kPieces, piece = threadIdx.x % kPieces;
     offset = piece / 8 * kPanel + swizzled(row, piece % 8);
   }
   /// What overwrites nothing that the band of the chunk before may see, and the 32 rows that do.
   __device__ __forceinline__ void copy_unseen(int step, uint64_t live) const {
-    const int slot = step & (M::kSlots - 1), chunk = place.chunk(step);
-    const int first = M::kKeys ? kHalf : 0;
+    const int slot = step & (M::kSlots - 1), chunk = Place::chunk(step);
+    const int first = M::kBackwards ? kHalf : 0;
 #pragma unroll
     for (int which = 0; which < 2; ++which)
       copy<kHalf>(M::band(which, slot), band_view(which), chunk, live, first);
     if constexpr (M::kSums) return;
-    copy<kTimes>(M::own(0, slot), M::kKeys ? args.k : args.q, chunk, live, 0);
+    copy<kTimes>(M::own(0, slot), M::kBackwards ? args.k : args.q, chunk, live, 0);
     if constexpr (kSweep == Sweep::kQueries)
       copy<kTimes>(M::own(1, slot), args.grad_out, chunk, live, 0);
   }
-  /// The own rows of v, for which there is one place: free before the halo is.
+  /// The own rows of v, for which there is one place.
   __device__ __forceinline__ void copy_values(int step, uint64_t live) const {
-    if constexpr (M::kKeys) copy<kTimes>(M::own(1, 0), args.v, place.chunk(step), live, 0);
+    if constexpr (M::kKeys) copy<kTimes>(M::own(1, 0), args.v, Place::chunk(step), live, 0);
   }
   __device__ __forceinline__ void copy_seen(int step, uint64_t live) const {
-    const int slot = step & (M::kSlots - 1), chunk = place.chunk(step);
-    const int first = M::kKeys ? 0 : kHalf;
+    const int slot = step & (M::kSlots - 1), chunk = Place::chunk(step);
+    const int first = M::kBackwards ? 0 : kHalf;
+    if (threadIdx.x == 0) Place::live(slot) = live;
 #pragma unroll
     for (int which = 0; which < 2; ++which)
       copy<kHalf>(M::band(which, slot), band_view(which), chunk, live, first);
@@ -128,7 +128,8 @@ struct Feeder {
   }
   /// Feature rows of the chunk's keys, or of its queries times weight * far_scale / norm; zeros for
   /// dead tokens, since features of 0 are not 0. A thread reads pieces that it copied.
-  __device__ __forceinline__ void make_features(int slot, uint64_t live) const {
+  __device__ __forceinline__ void make_features(int slot) const {
+    const uint64_t live = Place::live(slot);
     const int from = M::band(0, slot) + offset, to = M::kFeatures + offset;
 #pragma unroll 1
     for (int i = 0; i < kTimes; ++i) {
@@ -163,7 +164,7 @@ struct Feeder {
   template <int kCount>
   __device__ __forceinline__ void copy(int tile, const View& view, int chunk, uint64_t live,
                                        int first) const {
-    const Elem* from = place.rows_of(view) +
+    const Elem* from = Place::rows_of(view) +
                        (int64_t(chunk) * kChunk + first * kRowsAtOnce + row) * view.row_stride +
                        piece * kPiece;
     const int64_t further = kRowsAtOnce * view.row_stride;
@@ -189,11 +190,11 @@ struct Feeder {
   __device__ const float* row_numbers(int n) const {
     const bool of_near = n == chunks::kLogSumExp || n == chunks::kDot<G> + G::kMaps;
     if (of_near && !args.has_near) return nullptr;
-    if (of_near && n == 0) return args.log_sum_exp + place.row_index(args, 1, 0);
+    if (of_near && n == 0) return args.log_sum_exp + Place::row_index(args, 1, 0);
     if (n >= chunks::kDot<G>)
-      return args.row_dots + place.row_index(args, G::kFields, n - chunks::kDot<G>);
+      return args.row_dots + Place::row_index(args, G::kFields, n - chunks::kDot<G>);
     return args.normaliser == Normaliser::kRowSum
-               ? args.normalisers + place.row_index(args, G::kMaps, n - chunks::kNorm<G>)
+               ? args.normalisers + Place::row_index(args, G::kMaps, n - chunks::kNorm<G>)
                : nullptr;
   }
 };

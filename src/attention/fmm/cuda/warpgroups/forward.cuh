@@ -10,10 +10,10 @@ namespace fmmformer::cuda::warpgroups {
 /// Scores become weight * softmax inside the band and 0 outside; writes log_sum_exp.
 template <typename G>
 __device__ __forceinline__ void softmax(Scores& x, const Rows<G, Sweep::kForward>& rows,
-                                        const chunks::Band<G, Sweep::kForward>& band,
+                                        const typename Rows<G, Sweep::kForward>::Band& band,
                                         float weight) {
   float peak[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, base[2], factor[2];
-  const auto nothing = [](Block&) {};
+  const auto nothing = [](Block&, int) {};
   rows.each_near_tile(
       x, band.groups,
       [&](Block& c, int index, int group) {
@@ -41,7 +41,7 @@ __device__ __forceinline__ void softmax(Scores& x, const Rows<G, Sweep::kForward
           total[i % 4 / 2] += element;
         }
       },
-      [](Block& c) { clear(c); });
+      [](Block& c, int) { clear(c); });
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     total[r] = quad_sum(total[r]);
@@ -55,7 +55,7 @@ __device__ __forceinline__ void softmax(Scores& x, const Rows<G, Sweep::kForward
       },
       nothing);
   if (!rows.args.has_near) return;
-  float* log_sum_exp = rows.args.log_sum_exp + rows.place.row_index(rows.args, 1, 0);
+  float* log_sum_exp = rows.args.log_sum_exp + rows.row_index(rows.args, 1, 0);
   rows.each_row_once([&](int r, int token) {
     // Infinity for rows that saw nothing or are dead: every later exp(score - log_sum_exp) is 0.
     const bool seen = rows.is_live(r) && total[r] > 0.f;
@@ -94,83 +94,81 @@ __device__ __forceinline__ void add_scores(Scores& a, Block (&s)[kTiles], float 
     for (int i = 0; i < 8; ++i) a.main[t][i / 4][i % 4] += factor[i % 4 / 2] * s[t][i / 4][i % 4];
   }
   if (!chunks::has_row_sums(args)) return;
-  float* normalisers = args.normalisers + rows.place.row_index(args, G::kMaps, map);
+  float* normalisers = args.normalisers + rows.row_index(args, G::kMaps, map);
   rows.each_row_once([&](int r, int token) { normalisers[token] = norm[r]; });
 }
 
+/// <f(q), key sums before the chunk>, as two parts for rows g and g + 8.
 template <typename G>
-__device__ __forceinline__ ScoreFragments rounded_scores(const Scores& x) {
-  ScoreFragments a;
+__device__ __forceinline__ void multiply_key_sums(float (&before)[4],
+                                                  const Fragment (&f)[G::kBlocks], int map) {
+  using M = Memory<G, Sweep::kForward>;
 #pragma unroll
-  for (int t = 0; t < kTiles; ++t) a.main[t] = rounded(x.main[t]);
+  for (int i = 0; i < 4; ++i) before[i] = 0.f;
 #pragma unroll
-  for (int t = 0; t < chunks::kHalo; ++t) a.halo[t] = rounded(x.halo[t]);
-  return a;
+  for (int b = 0; b < G::kBlocks; ++b)
+    Bf16::multiply(before, f[b], chunks::KeySumOperands<G>::load(M::kKeySums, map, b));
+}
+template <typename G>
+__device__ __forceinline__ void scale_features(Fragment (&f)[G::kBlocks],
+                                               const float (&factor)[2]) {
+  const chunks::SplitFactor split[2] = {chunks::SplitFactor(factor[0]),
+                                        chunks::SplitFactor(factor[1])};
+#pragma unroll
+  for (int b = 0; b < G::kBlocks; ++b) chunks::scale_rows(f[b], split);
 }
 
-/// One chunk.
+/// One chunk. The last map's features stay in registers until they meet the state; those of a map
+/// before are made again, while products run.
 template <typename G>
 __device__ __forceinline__ void forward_rows(const Rows<G, Sweep::kForward>& rows,
-                                             const chunks::Band<G, Sweep::kForward>& band,
+                                             const typename Rows<G, Sweep::kForward>::Band& band,
                                              const chunks::Weights<G>& weights) {
-  using M = Memory<G, Sweep::kForward>;
+  constexpr int kLast = G::kMaps - 1;
   const auto& events = rows.events;
-  Scores a;
-  rows.begin_scores(a, 0);
-  Fragment f[G::kMaps][G::kBlocks];
-  rows.make_features(f);
-  events.await(kFeaturesFull, rows.step);
-  Block s[G::kMaps][kTiles];
-  float before[G::kMaps][4], factor[G::kMaps][2];
-#pragma unroll
-  for (int l = 0; l < G::kMaps; ++l) {
-    begin_products();
-#pragma unroll
-    for (int b = 0; b < G::kBlocks; ++b)
-      product<Turned::kNo>(s[l], f[l][b], rows_operand(M::kFeatures + l * G::kTile, b), b > 0);
-    commit_products();
-#pragma unroll
-    for (int i = 0; i < 4; ++i) before[l][i] = 0.f;
-#pragma unroll
-    for (int b = 0; b < G::kBlocks; ++b)
-      Bf16::multiply(before[l], f[l][b], chunks::KeySumOperands<G>::load(M::kKeySums, l, b));
-  }
-  wait_for_products<G::kMaps>();
-  a.wait();
-  softmax(a, rows, band, weights.of[G::kMaps]);
-  if constexpr (G::kMaps > 1) {
+  float factor[G::kMaps][2];
+  Fragment f[G::kBlocks];
+  ScoreFragments rounded_a;
+  {
+    Scores a;
+    rows.begin_scores(a, 0);
+    rows.template make_features<0>(f);
+    events.await(kFeaturesFull, rows.step);
+    Block s[kTiles];
+    float before[4];
+    rows.begin_far_scores(s, f, 0, /*add=*/false);
+    multiply_key_sums<G>(before, f, 0);
     wait_for_products<1>();
-    arrived(s[0]);
-    add_scores(a, s[0], factor[0], before[0], rows, 0, weights.of[0]);
+    a.wait();
+    softmax(a, rows, band, weights.of[G::kMaps]);
+    wait_for_products<0>();
+    arrived(s);
+    add_scores(a, s, factor[0], before, rows, 0, weights.of[0]);
+    if constexpr (kLast > 0) {
+      rows.template make_features<kLast>(f);
+      rows.begin_far_scores(s, f, kLast, /*add=*/false);
+      multiply_key_sums<G>(before, f, kLast);
+      wait_for_products<0>();
+      arrived(s);
+      add_scores(a, s, factor[kLast], before, rows, kLast, weights.of[kLast]);
+    }
+    events.say(kFeaturesEmpty);
+    rounded_a = rounded_scores(a);
   }
-  wait_for_products<0>();
-  arrived(s[G::kMaps - 1]);
-  events.say(kFeaturesEmpty);
-  add_scores(a, s[G::kMaps - 1], factor[G::kMaps - 1], before[G::kMaps - 1], rows, G::kMaps - 1,
-             weights.of[G::kMaps - 1]);
-  ScoreFragments rounded_a = rounded_scores<G>(a);
   Block out[G::kBlocks];
   begin_products();
   rows.begin_sum(out, rounded_a, 1, /*add=*/false);
   commit_products();
-#pragma unroll
-  for (int l = 0; l < G::kMaps; ++l) {
-    const chunks::SplitFactor split[2] = {chunks::SplitFactor(factor[l][0]),
-                                          chunks::SplitFactor(factor[l][1])};
-#pragma unroll
-    for (int b = 0; b < G::kBlocks; ++b) chunks::scale_rows(f[l][b], split);
-  }
+  scale_features<G>(f, factor[kLast]);
   events.await(kStateFull, rows.step);
-  begin_products();
-#pragma unroll
-  for (int l = 0; l < G::kMaps; ++l) {
-#pragma unroll
-    for (int b = 0; b < G::kBlocks; ++b)
-      product<Turned::kNo>(out, f[l][b],
-                            state_rows_operand<G>(M::kState + l * G::kStateOfMap, b), true);
+  rows.begin_state_sum(out, f, kLast);
+  Fragment again[G::kBlocks];
+  if constexpr (kLast > 0) {
+    rows.template make_features<0>(again);
+    scale_features<G>(again, factor[0]);
+    rows.begin_state_sum(out, again, 0);
   }
-  commit_products();
-  wait_for_products<1>();
+  wait_for_products<kLast + 1>();
   events.say(kHaloEmpty);
   wait_for_products<0>();
   arrived(out);

@@ -6,6 +6,7 @@
 #include "attention/fmm/cuda/warpgroups/keys.cuh"
 #include "attention/fmm/cuda/warpgroups/queries.cuh"
 #include "attention/fmm/cuda/warpgroups/state.cuh"
+#include "attention/fmm/cuda/warpgroups/values.cuh"
 
 namespace fmmformer::cuda::warpgroups {
 
@@ -16,27 +17,27 @@ template <typename G, Sweep kSweep>
 __global__ void __launch_bounds__(Memory<G, kSweep>::kThreads, 1)
     sum_kernel(const __grid_constant__ SweepArgs args) {
   using M = Memory<G, kSweep>;
-  const Place<G, kSweep> place(args);
-  if (is_of_no_use(args, place.segment, M::kOfQueries)) return;
+  if (is_of_no_use(args, blockIdx.x % args.segments, M::kOfQueries)) return;
+  if (threadIdx.x == 0) Place<G, kSweep>::prepare(args);
+  __syncthreads();
   const int group = __shfl_sync(~0u, threadIdx.x / kGroupThreads, 0);
-  StateKeeper<G, kSweep>{.panel = group}.run(args, place, Events<M>());
+  StateKeeper<G, kSweep>{.panel = group}.run(args, Events<M>());
 }
 
 /// work(Rows): the rows' part.
 template <typename G, Sweep kSweep, typename Work>
 __device__ __forceinline__ void sweep(const SweepArgs& args, const Work& work) {
   using M = Memory<G, kSweep>;
-  const Place<G, kSweep> place(args);
   const Events<M> events;
-  if (threadIdx.x == 0) events.prepare();
+  if (threadIdx.x == 0) Place<G, kSweep>::prepare(args), events.prepare();
   __syncthreads();
   const int group = __shfl_sync(~0u, threadIdx.x / kGroupThreads, 0);
   if (group < kKeepers) {
     leave_registers<kKeeperRegisters>();
-    StateKeeper<G, kSweep>{.panel = group}.run(args, place, events);
+    StateKeeper<G, kSweep>{.panel = group}.run(args, events);
   } else {
     take_registers<kRowsRegisters>();
-    Rows<G, kSweep> rows(args, place, events);
+    Rows<G, kSweep> rows(args, events);
     work(rows);
   }
 }
@@ -45,8 +46,8 @@ template <typename G>
 __global__ void __launch_bounds__(Memory<G, Sweep::kForward>::kThreads, 1)
     forward_kernel(const __grid_constant__ SweepArgs args) {
   sweep<G, Sweep::kForward>(args, [&](auto& rows) {
-    const chunks::Band<G, Sweep::kForward> band(args);
-    const chunks::Weights<G> weights(args, rows.place.h);
+    const typename Rows<G, Sweep::kForward>::Band band(args);
+    const chunks::Weights<G> weights(args, Place<G, Sweep::kForward>::numbers().h);
     rows.walk([&] { forward_rows<G>(rows, band, weights); });
   });
 }
@@ -55,8 +56,8 @@ template <typename G>
 __global__ void __launch_bounds__(Memory<G, Sweep::kQueries>::kThreads, 1)
     query_kernel(const __grid_constant__ SweepArgs args) {
   sweep<G, Sweep::kQueries>(args, [&](auto& rows) {
-    const chunks::Band<G, Sweep::kQueries> band(args);
-    const chunks::Weights<G> weights(args, rows.place.h);
+    const typename Rows<G, Sweep::kQueries>::Band band(args);
+    const chunks::Weights<G> weights(args, Place<G, Sweep::kQueries>::numbers().h);
     float by_weight[G::kFields];
 #pragma unroll
     for (int field = 0; field < G::kFields; ++field) by_weight[field] = 0.f;
@@ -69,12 +70,20 @@ template <typename G>
 __global__ void __launch_bounds__(Memory<G, Sweep::kKeys>::kThreads, 1)
     key_kernel(const __grid_constant__ SweepArgs args) {
   sweep<G, Sweep::kKeys>(args, [&](auto& rows) {
-    const chunks::Band<G, Sweep::kKeys> band(args);
-    const float near_weight = weight_value(args.near_weight, 0, rows.place.h, 0);
-    rows.walk([&] {
-      gradient_of_keys<G>(rows, band, near_weight);
-      gradient_of_values<G>(rows);
-    });
+    const typename Rows<G, Sweep::kKeys>::Band band(args);
+    const float weight = weight_value(args.near_weight, 0, Place<G, Sweep::kKeys>::numbers().h, 0);
+    rows.walk([&] { key_rows<G>(rows, band, weight); });
+  });
+}
+
+template <typename G>
+__global__ void __launch_bounds__(Memory<G, Sweep::kValues>::kThreads, 1)
+    value_kernel(const __grid_constant__ SweepArgs args) {
+  sweep<G, Sweep::kValues>(args, [&](auto& rows) {
+    const typename Rows<G, Sweep::kValues>::Band band(args);
+    const float weight =
+        weight_value(args.near_weight, 0, Place<G, Sweep::kValues>::numbers().h, 0);
+    rows.walk([&] { value_rows<G>(rows, band, weight); });
   });
 }
 

@@ -50,8 +50,18 @@ template <int kDim>
 cudaError_t Launcher<kDim>::key_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_maps(args, [&](auto shape) {
     using G = decltype(shape);
-    return launch<G, Sweep::kKeys>(key_kernel<G>, args, stream);
+    const cudaError_t error = launch<G, Sweep::kKeys>(key_kernel<G>, args, stream);
+    if (error != cudaSuccess) return error;
+    return launch<G, Sweep::kValues>(value_kernel<G>, args, stream);
   });
 }
+
+#ifdef FMM_CLOCKS
+void read_clocks(long long* to) {
+  cudaMemcpyFromSymbol(to, waited, sizeof(waited));
+  static long long zero[4][10];
+  cudaMemcpyToSymbol(waited, zero, sizeof(waited));
+}
+#endif
 
 }  // namespace fmmformer::cuda::warpgroups

@@ -7,12 +7,12 @@
 
 namespace fmmformer::cuda::warpgroups {
 
-/// x, scores, become the gradients of scores in the near field, times near_scale; writes row dots.
-/// Returns <dO, near field> of rows g and g + 8: the gradient of the weight.
+/// From scores x: `near` becomes the gradients of scores in the near field, times near_scale;
+/// writes row dots. Returns <dO, near field> of rows g and g + 8: the gradient of the weight.
 template <typename G>
-__device__ __forceinline__ float near_query(Scores& x, Scores& g,
+__device__ __forceinline__ float near_query(ScoreFragments& near, Scores& x, Scores& g,
                                             const Rows<G, Sweep::kQueries>& rows,
-                                            const chunks::Band<G, Sweep::kQueries>& band,
+                                            const typename Rows<G, Sweep::kQueries>::Band& band,
                                             const float (&log_sum_exp)[2], float weight) {
   const SweepArgs& args = rows.args;
   const float log_sum[2] = {log_sum_exp[0] * kLog2E, log_sum_exp[1] * kLog2E};
@@ -30,7 +30,7 @@ __device__ __forceinline__ float near_query(Scores& x, Scores& g,
           dot[i % 4 / 2] += element * gradient[i / 4][i % 4];
         }
       },
-      [](Block& c) { clear(c); });
+      [](Block&, int) {});
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     dot[r] = quad_sum(dot[r]);
@@ -39,14 +39,15 @@ __device__ __forceinline__ float near_query(Scores& x, Scores& g,
   }
   rows.each_near_tile(
       x, g, band.groups,
-      [&](Block& c, Block& gradient, int, int) {
+      [&](Block& c, Block& gradient, int index, int) {
 #pragma unroll
         for (int i = 0; i < 8; ++i)
           c[i / 4][i % 4] *= factor * gradient[i / 4][i % 4] - dot[i % 4 / 2];
+        near.of(index) = rounded(c);
       },
-      [](Block&) {});
+      [&](Block&, int index) { near.of(index) = {{0, 0, 0, 0}}; });
   if (!args.has_near) return 0.f;
-  float* dots = args.row_dots + rows.place.row_index(args, G::kFields, G::kMaps);
+  float* dots = args.row_dots + rows.row_index(args, G::kFields, G::kMaps);
   rows.each_row_once([&](int r, int token) { dots[token] = dot[r]; });
   return by_weight;
 }
@@ -91,7 +92,7 @@ __device__ __forceinline__ float finish_dots(float (&dot)[2], float (&factor)[2]
     factor[r] = args.far_scale * inverse * weight;
     dot[r] = chunks::has_row_sums(args) ? dot[r] * inverse : 0.f;
   }
-  float* dots = args.row_dots + rows.place.row_index(args, G::kFields, map);
+  float* dots = args.row_dots + rows.row_index(args, G::kFields, map);
   rows.each_row_once([&](int r, int token) { dots[token] = dot[r]; });
   return by_weight;
 }
@@ -100,18 +101,20 @@ __device__ __forceinline__ float finish_dots(float (&dot)[2], float (&factor)[2]
 /// -dot times the key sums before the chunk.
 template <typename G>
 __device__ __forceinline__ void add_chunk_gradient(Block (&u)[G::kBlocks],
-                                                   const Block (&g)[kTiles],
+                                                   const Fragment (&g)[kTiles],
                                                    const float (&dot)[2],
                                                    const Rows<G, Sweep::kQueries>& rows, int map) {
   using M = Memory<G, Sweep::kQueries>;
   Fragment m[kTiles];
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
-    Block difference;
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-      difference[i / 4][i % 4] = rows.is_far_tile(t) ? g[t][i / 4][i % 4] - dot[i % 4 / 2] : 0.f;
-    m[t] = rounded(difference);
+    for (int i = 0; i < 4; ++i) {
+      float low, high;
+      Bf16::unpack(g[t].r[i], low, high);
+      const uint32_t difference = Bf16::pack(low - dot[i % 2], high - dot[i % 2]);
+      m[t].r[i] = rows.is_far_tile(t) ? difference : 0;
+    }
     if (t == rows.tile) cut_at_diagonal</*kBefore=*/false>(m[t]);
   }
   const float* sums = shared_at<float>(M::kKeySums) + map * G::kDim + lane_id() % 4 * 2;
@@ -130,15 +133,14 @@ __device__ __forceinline__ void add_chunk_gradient(Block (&u)[G::kBlocks],
   arrived(u);
 }
 
-/// One map's part of dq, whose sum `u` over the state has begun; `dot`: <f, u> of the chunk so far.
-/// The first map's result replaces dq. Returns <dO, far field>.
+/// u becomes one map's part of dq; `dot`: <f, gradient> of the chunk so far. Returns
+/// <dO, far field>.
 template <typename G, int kMap>
-__device__ __forceinline__ float far_query(Block (&dq)[G::kBlocks], float (&dot)[2],
-                                           const Block (&g)[kTiles], const float (&norm)[2],
+__device__ __forceinline__ float far_query(Block (&u)[G::kBlocks], float (&dot)[2],
+                                           const Fragment (&g)[kTiles], const float (&norm)[2],
                                            const Rows<G, Sweep::kQueries>& rows, float weight) {
   using M = Memory<G, Sweep::kQueries>;
   float factor[2];
-  Block u[G::kBlocks];
   begin_products();
 #pragma unroll
   for (int s = 0; s < G::kBlocks; ++s)
@@ -156,71 +158,65 @@ __device__ __forceinline__ float far_query(Block (&dq)[G::kBlocks], float (&dot)
   if (kMap + 1 == G::kMaps) rows.events.say(kFeaturesEmpty);
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b)
-    add_input_gradient<kMap>(dq[b], u[b], rows.template features<kMap>(b), factor);
+    to_input_gradient<kMap>(u[b], rows.template features<kMap>(b), factor);
   return by_weight;
 }
 
 /// One chunk. `by_weight`: sums for the gradients of weights.
 template <typename G>
 __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
-                                           const chunks::Band<G, Sweep::kQueries>& band,
+                                           const typename Rows<G, Sweep::kQueries>::Band& band,
                                            const chunks::Weights<G>& weights,
                                            float (&by_weight)[G::kFields]) {
-  using M = Memory<G, Sweep::kQueries>;
   const SweepArgs& args = rows.args;
   const auto& events = rows.events;
-  Scores g;
   ScoreFragments near;
+  Fragment rounded_g[kTiles];
   float norm[G::kMaps][2], dot[G::kMaps][2];
+  Scores g;
   {
     Scores x;
     rows.begin_scores(g, 1);
     rows.begin_scores(x, 0);
     float log_sum_exp[2] = {0.f, 0.f};
     if (args.has_near) rows.load_numbers(log_sum_exp, args.log_sum_exp, 1, 0);
-#pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) {
-      norm[l][0] = norm[l][1] = args.fixed_norm, dot[l][0] = dot[l][1] = 0.f;
-      if (chunks::has_row_sums(args)) rows.load_numbers(norm[l], args.normalisers, G::kMaps, l);
-    }
     wait_for_products<0>();
     g.wait(), x.wait();
-    by_weight[G::kMaps] += near_query(x, g, rows, band, log_sum_exp, weights.of[G::kMaps]);
-    near = rounded_scores<G>(x);
+    by_weight[G::kMaps] += near_query(near, x, g, rows, band, log_sum_exp,
+                                      weights.of[G::kMaps]);
   }
   events.await(kFeaturesFull, rows.step);
-  {
-    Fragment f[G::kMaps][G::kBlocks];
-    Block s[G::kMaps][kTiles];
-    rows.make_features(f);
-    begin_products();
-#pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) {
-#pragma unroll
-      for (int b = 0; b < G::kBlocks; ++b)
-        product<Turned::kNo>(s[l], f[l][b], rows_operand(M::kFeatures + l * G::kTile, b), b > 0);
-    }
-    commit_products();
+  each_map<G>([&](auto map) {
+    constexpr int kMap = decltype(map)::value;
+    Fragment f[G::kBlocks];
+    Block s[kTiles];
+    rows.template make_features<kMap>(f);
+    rows.begin_far_scores(s, f, kMap, /*add=*/false);
+    norm[kMap][0] = norm[kMap][1] = args.fixed_norm, dot[kMap][0] = dot[kMap][1] = 0.f;
+    if (chunks::has_row_sums(args))
+      rows.load_numbers(norm[kMap], args.normalisers, G::kMaps, kMap);
     wait_for_products<0>();
+    arrived(s);
+    add_chunk_dot(dot[kMap], g.main, s, rows);
+  });
 #pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) {
-      arrived(s[l]);
-      add_chunk_dot(dot[l], g.main, s[l], rows);
-    }
-  }
+  for (int t = 0; t < kTiles; ++t) rounded_g[t] = rounded(g.main[t]);
+  events.await(kStateFull, rows.step);
   Block dq[G::kBlocks];
+  by_weight[0] += far_query<G, 0>(dq, dot[0], rounded_g, norm[0], rows, weights.of[0]);
+  // The near field's part meets the first map's, not before: fewer registers are in use then.
   begin_products();
-  rows.begin_sum(dq, near, 0, /*add=*/false);
+  rows.begin_sum(dq, near, 0, /*add=*/true);
   commit_products();
   wait_for_products<0>();
   arrived(dq);
   events.say(kHaloEmpty);
-  events.await(kStateFull, rows.step);
-  each_map<G>([&](auto map) {
-    constexpr int kMap = decltype(map)::value;
-    by_weight[kMap] +=
-        far_query<G, kMap>(dq, dot[kMap], g.main, norm[kMap], rows, weights.of[kMap]);
-  });
+  if constexpr (G::kMaps > 1) {
+    Block u[G::kBlocks];
+    by_weight[1] += far_query<G, 1>(u, dot[1], rounded_g, norm[1], rows, weights.of[1]);
+#pragma unroll
+    for (int b = 0; b < G::kBlocks; ++b) add(dq[b], u[b]);
+  }
   rows.write(args.dq, dq, rows.own(0));
 }
 

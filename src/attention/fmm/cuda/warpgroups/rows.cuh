@@ -16,35 +16,51 @@ struct Scores {
 /// Rounded, as left operands.
 struct ScoreFragments {
   Fragment main[kTiles], halo[chunks::kHalo];
+
+  __device__ __forceinline__ Fragment& of(int index) {  // -2 to 5
+    return index >= 0 && index < kTiles ? main[index & 3] : halo[index & 1];
+  }
 };
+
+__device__ __forceinline__ ScoreFragments rounded_scores(const Scores& x) {
+  ScoreFragments a;
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) a.main[t] = rounded(x.main[t]);
+#pragma unroll
+  for (int t = 0; t < chunks::kHalo; ++t) a.halo[t] = rounded(x.halo[t]);
+  return a;
+}
 
 template <typename G, Sweep kSweep>
 struct Rows {
   using M = Memory<G, kSweep>;
-  static constexpr bool kAfter = kSweep == Sweep::kKeys;  // the halo is after the chunk
+  static constexpr bool kAfter = M::kBackwards;  // the halo is after the chunk
+  using Place = warpgroups::Place<G, kSweep>;
+  using Band = chunks::Band<G, kAfter ? chunks::Sweep::kKeys : chunks::Sweep::kForward>;
   const SweepArgs& args;
-  const Place<G, kSweep>& place;
   const Events<M>& events;
-  const int tile = threadIdx.x / kWarpSize % kGroupWarps;  // of the chunk: this warp's rows
-  const LanePlace lane{tile * kBlockDim};
+  int tile = threadIdx.x / kWarpSize % kGroupWarps;  // of the chunk: this warp's rows
+  LanePlace lane{tile * kBlockDim};
   int step = 0;
-  uint64_t live, beside, coming;  // tokens of the chunk, the one before it, the next
 
-  __device__ Rows(const SweepArgs& args, const Place<G, kSweep>& place, const Events<M>& events)
-      : args(args), place(place), events(events) {
-    beside = place.live_tokens(args, place.chunk(-1)), live = place.live_tokens(args, place.first);
-  }
+  __device__ Rows(const SweepArgs& args, const Events<M>& events) : args(args), events(events) {}
   /// body() for every chunk.
   template <typename Body>
   __device__ __forceinline__ void walk(const Body& body) {
+    const int count = Place::numbers().count;
 #pragma unroll 1
-    for (; step < place.count; ++step) {
-      coming = place.live_tokens(args, place.chunk(step + 1));
+    for (; step < count; ++step) {
       events.await(kTilesFull, step);
+      forget();
       body();
       events.say(kTilesEmpty);
-      beside = live, live = coming;
     }
+  }
+
+  /// Keeps the compiler from computing addresses before the walk: those of a step are cheaper than
+  /// the registers that would hold them.
+  __device__ __forceinline__ void forget() {
+    asm volatile("" : "+r"(lane.row), "+r"(lane.piece));
   }
 
   __device__ __forceinline__ int slot() const { return step & 1; }
@@ -54,10 +70,11 @@ struct Rows {
     return M::band(which, slot() ^ 1) + (kAfter ? 0 : kHaloBytes);
   }
   __device__ __forceinline__ int own(int which) const { return M::own(which, slot()); }
-  __device__ __forceinline__ int first_token() const { return place.chunk(step) * kChunk; }
+  __device__ __forceinline__ int first_token() const { return Place::chunk(step) * kChunk; }
   /// Bits of the live tokens of a tile: -2 to 5.
   __device__ __forceinline__ uint32_t live_bits(int index) const {
-    const uint64_t bits = index < 0 || index >= kTiles ? beside : live;
+    const bool beside = index < 0 || index >= kTiles;
+    const uint64_t bits = Place::live(beside ? slot() ^ 1 : slot());
     return static_cast<uint32_t>(bits >> (index & (kTiles - 1)) * kBlockDim) & 0xffffu;
   }
   __device__ __forceinline__ bool is_live(int r) const {  // row g or g + 8
@@ -78,10 +95,14 @@ struct Rows {
       if (token < args.length) body(r, token);
     }
   }
+  __device__ __forceinline__ int64_t row_index(const SweepArgs& args, int fields,
+                                               int field) const {
+    return Place::row_index(args, fields, field);
+  }
   /// Numbers of rows g and g + 8, from one of [pairs, fields, length].
   __device__ __forceinline__ void load_numbers(float (&numbers)[2], const float* all, int fields,
                                                int field) const {
-    const float* mine = all + place.row_index(args, fields, field);
+    const float* mine = all + Place::row_index(args, fields, field);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
       numbers[r] = mine[min(first_token() + tile * kBlockDim + row_of(2 * r), args.length - 1)];
@@ -96,27 +117,38 @@ struct Rows {
     Bf16::ldmatrix4(f.r, shared_at<Elem>(block_place(tile_place, s)));
     return f;
   }
-  /// The own rows' features in all maps.
-  __device__ __forceinline__ void make_features(Fragment (&f)[G::kMaps][G::kBlocks]) const {
-#pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s) {
-      const Fragment x = load_block(own(0), s);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t decay = decay_of(x.r[i]);
-        each_map<G>([&](auto map) {
-          constexpr int kMap = decltype(map)::value;
-          f[kMap][s].r[i] = feature_pair<kMap>(x.r[i], decay);
-        });
-      }
-    }
-  }
+  /// The own rows' features: of sixteen channels, and of all.
   template <int kMap>
   __device__ __forceinline__ Fragment features(int s) const {
     Fragment f = load_block(own(0), s);
 #pragma unroll
     for (int i = 0; i < 4; ++i) f.r[i] = feature_pair<kMap>(f.r[i], decay_of(f.r[i]));
     return f;
+  }
+  template <int kMap>
+  __device__ __forceinline__ void make_features(Fragment (&f)[G::kBlocks]) const {
+#pragma unroll
+    for (int s = 0; s < G::kBlocks; ++s) f[s] = features<kMap>(s);
+  }
+  /// Adds to s, or, without `add`, makes it: features' products with those in shared memory.
+  __device__ __forceinline__ void begin_far_scores(Block (&s)[kTiles],
+                                                   const Fragment (&f)[G::kBlocks], int map,
+                                                   bool add) const {
+    begin_products();
+#pragma unroll
+    for (int b = 0; b < G::kBlocks; ++b)
+      product<Turned::kNo>(s, f[b], rows_operand(M::kFeatures + map * G::kTile, b), add || b > 0);
+    commit_products();
+  }
+  /// Begins sum += f (state of a map)^T: by feature channels.
+  __device__ __forceinline__ void begin_state_sum(Block (&sum)[G::kBlocks],
+                                                  const Fragment (&f)[G::kBlocks], int map) const {
+    begin_products();
+#pragma unroll
+    for (int b = 0; b < G::kBlocks; ++b)
+      product<Turned::kNo>(sum, f[b], state_rows_operand<G>(M::kState + map * G::kStateOfMap, b),
+                           true);
+    commit_products();
   }
 
   /// Begins x = (own rows of tensor `which`) (rows of the band's tensor `which`)^T.
@@ -142,7 +174,7 @@ struct Rows {
   }
 
   /// For every tile: body(block, index, group of the band) where the warp's rows see it, else
-  /// otherwise(block).
+  /// otherwise(block, index).
   template <typename Body, typename Otherwise>
   __device__ __forceinline__ void each_near_tile(Scores& x, int groups, const Body& body,
                                                  const Otherwise& otherwise) const {
@@ -164,7 +196,7 @@ struct Rows {
       if (group >= 0 && group < groups) {
         body(block, other, index, group);
       } else {
-        otherwise(block);
+        otherwise(block, index);
       }
     }
   }
@@ -185,7 +217,7 @@ struct Rows {
     const int row = lane_id() / kPieces, piece = lane_id() % kPieces;
     const int first = first_token() + tile * kBlockDim + row;
     const uint32_t alive = live_bits(tile);
-    Elem* to = place.rows_of(view) + first * view.row_stride + piece * kPiece;
+    Elem* to = Place::rows_of(view) + first * view.row_stride + piece * kPiece;
 #pragma unroll
     for (int i = 0; i < kBlockDim; i += kAtOnce) {
       const int from = stage + piece / 8 * kPanel + swizzled(tile * kBlockDim + row + i, piece % 8);
@@ -197,20 +229,23 @@ struct Rows {
   }
 };
 
-/// sum += factor * gradient with respect to f, times f's slope, from f: min(f, 1), or its negative.
-/// `factor`: for rows g and g + 8.
+/// The gradient with respect to f becomes that with respect to f's argument: times factor, for rows
+/// g and g + 8, and f's slope, which is min(f, 1) or its negative.
 template <int kMap>
-__device__ __forceinline__ void add_input_gradient(Block& sum, const Block& gradient,
-                                                   const Fragment& f, const float (&factor)[2]) {
+__device__ __forceinline__ void to_input_gradient(Block& gradient, const Fragment& f,
+                                                  const float (&factor)[2]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     float low, high;
     Bf16::unpack(as_bits(__hmin2_nan(as_pair(f.r[j]), both(1.f))), low, high);
     const float here = kMap == 1 ? -factor[j % 2] : factor[j % 2];
-    float* to = sum[j / 2] + j % 2 * 2;
-    const float* from = gradient[j / 2] + j % 2 * 2;
-    to[0] += here * from[0] * low, to[1] += here * from[1] * high;
+    float* at = gradient[j / 2] + j % 2 * 2;
+    at[0] *= here * low, at[1] *= here * high;
   }
+}
+__device__ __forceinline__ void add(Block& sum, const Block& c) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) sum[i / 4][i % 4] += c[i / 4][i % 4];
 }
 
 }  // namespace fmmformer::cuda::warpgroups

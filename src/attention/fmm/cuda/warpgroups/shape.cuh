@@ -40,7 +40,8 @@ struct Shape {
 enum Event {
   kTilesFull,      // rows are in shared memory,
   kTilesEmpty,     // and no longer needed:
-  kHaloEmpty,      // those of the chunk before, as the band sees them (keys: and own rows of v)
+  kHaloEmpty,      // those of the chunk before, as the band sees them;
+  kValuesEmpty,    // the own rows of v, in the sweep for dk
   kFeaturesFull,   // feature rows and the sums of those before the chunk
   kFeaturesEmpty,
   kStateFull,
@@ -53,24 +54,26 @@ template <typename G, Sweep kSweep>
 struct Memory {
   static constexpr bool kSums = kSweep == Sweep::kSumOfKeys || kSweep == Sweep::kSumOfQueries;
   static constexpr bool kKeys = kSweep == Sweep::kKeys;
-  static constexpr bool kOfQueries = kKeys || kSweep == Sweep::kSumOfQueries;
+  static constexpr bool kBackwards = kKeys || kSweep == Sweep::kValues;
+  static constexpr bool kOfQueries = kBackwards || kSweep == Sweep::kSumOfQueries;
   static constexpr int kThreads = kKeeperThreads + (kSums ? 0 : kGroupThreads);
   static constexpr int kSlots = kSums ? 4 : 2;  // chunks under way; a sum's step is short
 
   static constexpr int kBand = 0;  // [2 tensors][kSlots] tiles
   static constexpr int kOwn = kBand + 2 * kSlots * G::kTile;
-  // q, or q and grad_out, or k and, once only, v.
-  static constexpr int kOwnTiles = kSums ? 0 : kSweep == Sweep::kForward ? 2 : kKeys ? 3 : 4;
+  // q, or q and grad_out; k, or k and, once only, v.
+  static constexpr int kOwnTiles = kSums ? 0 : kKeys ? 3 : kSweep == Sweep::kQueries ? 4 : 2;
   static constexpr int kFeatures = kOwn + kOwnTiles * G::kTile;  // [kMaps] tiles
   static constexpr int kState = kFeatures + G::kMaps * G::kTile;
   static constexpr int kStash = kState + (kSums ? 0 : G::kMaps * G::kStateOfMap);
-  static constexpr int kStashBytes = kKeys ? 6 * 16 * kGroupThreads : 0;  // see keys.cuh
+  static constexpr int kStashBytes = kKeys ? chunks::kMostGroups * 16 * kGroupThreads : 0;
   static constexpr int kNumbers = kStash + kStashBytes;  // see chunks: [count][kSlots][kChunk]
   static constexpr int kNumberCount = kOfQueries ? 2 * G::kFields : 0;
   static constexpr int kKeySums = kNumbers + kNumberCount * kSlots * kChunk * int(sizeof(float));
   // float [maps][kDim]; forward, see chunks::KeySumOperands: as many bytes.
   static constexpr int kBarriers = kKeySums + G::kMaps * G::kDim * int(sizeof(float));
-  static constexpr int kBytes = kBarriers + kEvents * 8;
+  static constexpr int kPlace = kBarriers + kEvents * 8;  // see Place::Numbers
+  static constexpr int kBytes = kPlace + 6 * 4 + kSlots * 8;
 
   static __device__ __forceinline__ int band(int which, int slot) {
     return kBand + (which * kSlots + slot) * G::kTile;
@@ -83,34 +86,47 @@ struct Memory {
   }
 };
 
-/// The chunks that a thread block walks.
+/// The chunks that a thread block walks. Its numbers, the same for all threads, lie in shared memory:
+/// registers are scarce.
 template <typename G, Sweep kSweep>
 struct Place {
-  static constexpr int kDirection = kSweep == Sweep::kKeys ? -1 : 1;
-  int pair, b, h, segment;
-  int first, count;
+  using M = Memory<G, kSweep>;
+  static constexpr int kDirection = M::kBackwards ? -1 : 1;
+  struct Numbers {
+    int pair, b, h, segment;
+    int first, count;          // chunks, in the walk's order
+    uint64_t live[M::kSlots];  // bits of the live tokens of the chunks that are in shared memory
+  };
 
-  __device__ explicit Place(const SweepArgs& args) {
-    pair = blockIdx.x / args.segments, segment = blockIdx.x % args.segments;
-    b = pair / args.heads, h = pair % args.heads;
-    const int begin = segment_begin(args, segment) / kChunk;
-    const int end = (segment_begin(args, segment + 1) + kChunk - 1) / kChunk;
-    first = kDirection > 0 ? begin : end - 1, count = end - begin;
+  static __device__ __forceinline__ Numbers& numbers() { return *shared_at<Numbers>(M::kPlace); }
+  /// By one thread, before all.
+  static __device__ void prepare(const SweepArgs& args) {
+    Numbers& n = numbers();
+    n.pair = blockIdx.x / args.segments, n.segment = blockIdx.x % args.segments;
+    n.b = n.pair / args.heads, n.h = n.pair % args.heads;
+    const int begin = segment_begin(args, n.segment) / kChunk;
+    const int end = (segment_begin(args, n.segment + 1) + kChunk - 1) / kChunk;
+    n.first = kDirection > 0 ? begin : end - 1, n.count = end - begin;
   }
-  __device__ __forceinline__ int chunk(int step) const { return first + kDirection * step; }
+  static __device__ __forceinline__ int chunk(int step) {
+    return numbers().first + kDirection * step;
+  }
+  static __device__ __forceinline__ uint64_t& live(int slot) { return numbers().live[slot]; }
   /// Of one of `fields` numbers that every row has, [pairs, fields, length].
-  __device__ __forceinline__ int64_t row_index(const SweepArgs& args, int fields, int field) const {
-    return (int64_t(pair) * fields + field) * args.length;
+  static __device__ __forceinline__ int64_t row_index(const SweepArgs& args, int fields,
+                                                      int field) {
+    return (int64_t(numbers().pair) * fields + field) * args.length;
   }
-  __device__ __forceinline__ Elem* rows_of(const View& view) const {
-    return static_cast<Elem*>(view.data) + b * view.batch_stride + h * view.head_stride;
+  static __device__ __forceinline__ Elem* rows_of(const View& view) {
+    const Numbers& n = numbers();
+    return static_cast<Elem*>(view.data) + n.b * view.batch_stride + n.h * view.head_stride;
   }
   /// Bits of the chunk's live tokens. All lanes of a warp must call.
-  __device__ __forceinline__ uint64_t live_tokens(const SweepArgs& args, int of_chunk) const {
+  static __device__ __forceinline__ uint64_t live_tokens(const SweepArgs& args, int of_chunk) {
     const int inside = min(max(args.length - of_chunk * kChunk, 0), kChunk);
     uint64_t bits = of_chunk < 0 || inside == 0 ? 0 : ~uint64_t(0) >> (kChunk - inside);
     if (args.token_mask) {
-      const bool* mask = args.token_mask + int64_t(b) * args.length;
+      const bool* mask = args.token_mask + int64_t(numbers().b) * args.length;
       const int at = of_chunk * kChunk + lane_id(), last = args.length - 1;
       const uint64_t low = __ballot_sync(~0u, mask[min(max(at, 0), last)]);
       const uint64_t high = __ballot_sync(~0u, mask[min(max(at + kWarpSize, 0), last)]);
@@ -120,6 +136,9 @@ struct Place {
   }
 };
 
+#ifdef FMM_CLOCKS
+__device__ long long waited[4][10];
+#endif
 /// What one role tells another.
 template <typename M>
 struct Events {
@@ -147,6 +166,9 @@ struct Events {
   /// Waits until all have said it in step `step`.
   __device__ __forceinline__ void await(Event event, int step) const {
     uint32_t done;
+#ifdef FMM_CLOCKS
+    const long long t0 = clock64();
+#endif
     do {
       asm volatile(
           "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
@@ -155,6 +177,13 @@ struct Events {
           : "r"(first + 8 * event), "r"(step & 1)
           : "memory");
     } while (!done);
+#ifdef FMM_CLOCKS
+    if (blockIdx.x == 150 && threadIdx.x % 128 == 0) {
+      waited[threadIdx.x / 128][event] += clock64() - t0;
+      if (event == kTilesFull && step == 4) waited[3][0] = clock64();
+      if (event == kTilesFull && step == 28) waited[3][1] = clock64();
+    }
+#endif
   }
 };
 

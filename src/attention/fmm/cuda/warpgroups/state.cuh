@@ -12,32 +12,30 @@ namespace fmmformer::cuda::warpgroups {
 template <typename G, Sweep kSweep>
 struct StateKeeper {
   using M = Memory<G, kSweep>;
+  using Place = warpgroups::Place<G, kSweep>;
   static constexpr int kMapBlocks = G::kBlocks, kAllBlocks = G::kMaps * kMapBlocks;
   static constexpr int kAhead = M::kSlots - 1;  // chunks that are copied while one is worked on
   Block sums[kAllBlocks];  // of 64 channels of v a warp has sixteen
   const int panel, warp = threadIdx.x / kWarpSize % kGroupWarps;
 
-  __device__ __forceinline__ void run(const SweepArgs& args, const Place<G, kSweep>& place,
-                                      const Events<M>& events) {
-    const Feeder<G, kSweep> feeder(args, place);
+  __device__ __forceinline__ void run(const SweepArgs& args, const Events<M>& events) {
+    const Feeder<G, kSweep> feeder(args);
     KeySums<G, kSweep> key_sums;
-    uint64_t live[kAhead + 1];
-    live[0] = place.live_tokens(args, place.first);
-    if constexpr (!M::kSums) feeder.copy_seen(-1, place.live_tokens(args, place.chunk(-1)));
-    feeder.copy_unseen(0, live[0]), feeder.copy_seen(0, live[0]), feeder.copy_values(0, live[0]);
-    commit_copies();
+    const int count = Place::numbers().count;
+    if constexpr (!M::kSums) feeder.copy_seen(-1, Place::live_tokens(args, Place::chunk(-1)));
 #pragma unroll
-    for (int i = 1; i < kAhead; ++i) {
-      live[i] = place.live_tokens(args, place.chunk(i));
-      if (i < place.count) feeder.copy_unseen(i, live[i]), feeder.copy_seen(i, live[i]);
+    for (int i = 0; i < kAhead; ++i) {
+      const uint64_t live = Place::live_tokens(args, Place::chunk(i));
+      if (i < count)
+        feeder.copy_unseen(i, live), feeder.copy_seen(i, live), feeder.copy_values(i, live);
       commit_copies();
     }
-    begin(args, place);
-    key_sums.begin(args, place);
+    begin(args);
+    key_sums.begin(args);
 #pragma unroll 1
-    for (int step = 0; step < place.count; ++step) {
+    for (int step = 0; step < count; ++step) {
       const int slot = step & (M::kSlots - 1), next = step + kAhead;
-      const bool more = next < place.count;
+      const bool more = next < count;
       asm volatile("cp.async.wait_group %0;\n" ::"n"(kAhead - 1) : "memory");
       show_products();
       if constexpr (!M::kSums) events.say(kTilesFull);
@@ -46,15 +44,15 @@ struct StateKeeper {
         if (step > 0) events.await(kFeaturesEmpty, step - 1);
         key_sums.publish();
       }
-      feeder.make_features(slot, live[0]);
+      feeder.make_features(slot);
       show_products();
       meet_keepers();
       if constexpr (!M::kSums) events.say(kFeaturesFull);
-      live[kAhead] = place.live_tokens(args, place.chunk(next));
+      const uint64_t live = more ? Place::live_tokens(args, Place::chunk(next)) : 0;
       if constexpr (!M::kSums) {
         if (step > 0) events.await(kTilesEmpty, step - 1);
       }
-      if (more) feeder.copy_unseen(next, live[kAhead]);
+      if (more) feeder.copy_unseen(next, live);
       if constexpr (!M::kSums) {
         if (step > 0) events.await(kStateEmpty, step - 1);
         publish();
@@ -62,21 +60,21 @@ struct StateKeeper {
         events.say(kStateFull);
       }
       begin_adding(M::band(1, slot) + panel * kPanel);
-      key_sums.add(slot);
+      if constexpr (kSweep != Sweep::kValues) key_sums.add(slot);
       wait_for_products<0>();
       arrived(sums);
       if (more) {
         if constexpr (!M::kSums) events.await(kHaloEmpty, step);
-        feeder.copy_seen(next, live[kAhead]), feeder.copy_values(next, live[kAhead]);
+        feeder.copy_seen(next, live);
+        if constexpr (M::kKeys) events.await(kValuesEmpty, step);
+        feeder.copy_values(next, live);
       }
       commit_copies();
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) live[i] = live[i + 1];
     }
     const bool last = kSweep == Sweep::kForward && args.made.sums &&
-                      place.segment == args.segments - 1;
+                      Place::numbers().segment == args.segments - 1;
     if (!M::kSums && !last) return;
-    const int64_t entry = M::kSums ? blockIdx.x : place.pair;
+    const int64_t entry = M::kSums ? blockIdx.x : Place::numbers().pair;
     store(args, entry), key_sums.store(args, entry);
   }
 
@@ -109,10 +107,10 @@ struct StateKeeper {
     }
   }
   /// What a segment begins with.
-  __device__ __forceinline__ void begin(const SweepArgs& args, const Place<G, kSweep>& place) {
+  __device__ __forceinline__ void begin(const SweepArgs& args) {
     clear(sums);
     if (M::kSums) return;
-    const StartEntries start(args, place);
+    const StartEntries start(args, Place::numbers());
 #pragma unroll 1
     for (int64_t entry = start.first; entry < start.first + start.count; ++entry)
       each(args.start.sums + entry * G::kMaps * G::kDim * G::kDim,
