@@ -88,9 +88,9 @@ class Call {
         precise_(needs_precision(problem, element_)),
         floats_(inputs.q.options().dtype(at::kFloat)) {
     if (inputs.token_mask) mask_ = inputs.token_mask->contiguous();
-    const int shared_bytes =
-        static_cast<int>(at::cuda::getCurrentDeviceProperties()->sharedMemPerBlockOptin);
-    walks_ = fitting_walks(shared_bytes);
+    const cudaDeviceProp& device = *at::cuda::getCurrentDeviceProperties();
+    const int shared_bytes = static_cast<int>(device.sharedMemPerBlockOptin);
+    walks_ = fitting_walks({shared_bytes, 10 * device.major + device.minor});
     limits_ = cuda::pass_limits({.precise = precise_,
                                  .head_dim = static_cast<int>(problem.head_dim),
                                  .value_dim = static_cast<int>(problem.value_dim),
@@ -124,7 +124,7 @@ class Call {
            (problem_.options.causal || segments_ > 1 || walks_ != Walks::kStrips);
   }
 
-  Walks fitting_walks(int shared_bytes) const {
+  Walks fitting_walks(const cuda::Gpu& gpu) const {
     const int64_t maps = problem_.feature_maps();
     if (maps > cuda::kMapsAtOnce || stages_tiles()) return Walks::kRoles;
     return cuda::fitting_walks(args_of({.first_channel = 0,
@@ -133,7 +133,7 @@ class Call {
                                         .maps = static_cast<int>(maps),
                                         .near = problem_.options.window.has_value()},
                                        /*keys_are_rows=*/false),
-                               shared_bytes);
+                               gpu);
   }
 
   void cut() {

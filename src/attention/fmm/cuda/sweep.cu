@@ -8,6 +8,7 @@
 #include "attention/fmm/cuda/roles/launcher.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
+#include "attention/fmm/cuda/warpgroups/launcher.cuh"
 
 namespace fmmformer::cuda {
 namespace {
@@ -47,6 +48,8 @@ auto with_launcher(const Call& call, const Body& body) {
     return call.precise ? with_strips_launcher<Tf32x3>(key_dim, body)
                         : with_strips_launcher<Bf16>(key_dim, body);
   }
+  if (call.walks == Walks::kWarpgroups)
+    return body(warpgroups::Launcher<128>(), warpgroups::PassShape<128>());
   if (call.precise) return with_precise_launcher(key_dim, call.walks == Walks::kChunks, body);
   if (call.walks == Walks::kRoles) return with_bf16_launcher(key_dim, body);
   if (key_dim <= 64) return body(chunks::Launcher<64>(), chunks::PassShape<64>());
@@ -184,14 +187,20 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
          ((args.head_dim == 64 && fits(chunks::PassShape<64>(), chunks_fp32::PassShape<64>())) ||
           (args.head_dim == 128 && fits(chunks::PassShape<128>(), chunks_fp32::PassShape<128>())));
 }
+// Of those that fit chunks. The code is for 9.0 alone: newer GPUs do not have these instructions.
+bool fits_warpgroups(const SweepArgs& args, const Gpu& gpu) {
+  using Shape = warpgroups::PassShape<128>;
+  return gpu.capability == 90 && gpu.shared_bytes >= Shape::kSharedBytes && !args.precise &&
+         args.head_dim == Shape::kValueDim && args.maps <= Shape::kMaps && args.drop_below == 0;
+}
 
 }  // namespace
 
-Walks fitting_walks(const SweepArgs& args, int shared_bytes) {
-  const bool fits = has_paper_maps(args) && has_walkable_rows(args);
-  if (fits && fits_strips(args, shared_bytes)) return Walks::kStrips;
-  if (fits && fits_chunks(args, shared_bytes)) return Walks::kChunks;
-  return Walks::kRoles;
+Walks fitting_walks(const SweepArgs& args, const Gpu& gpu) {
+  if (!has_paper_maps(args) || !has_walkable_rows(args)) return Walks::kRoles;
+  if (fits_strips(args, gpu.shared_bytes)) return Walks::kStrips;
+  if (!fits_chunks(args, gpu.shared_bytes)) return Walks::kRoles;
+  return fits_warpgroups(args, gpu) ? Walks::kWarpgroups : Walks::kChunks;
 }
 
 PassLimits pass_limits(const PassQuestion& call) {

@@ -3,8 +3,8 @@
 //
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: heads of 16 or 32 channels by warps that own a strip of tokens
-// each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/) or, in fp32,
-// of 64 or 32 (chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles
+// each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/; with 128
+// channels and the products of a Hopper GPU, warpgroups/) or, in fp32, of 64 or 32 (chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles
 // (roles/), in steps of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a
 // warp. Products run on tensor cores; the running state stays on the chip, in registers but for
 // chunks_fp32/. Where the pairs alone do not fill the GPU, a sequence is cut into segments, and
@@ -72,7 +72,7 @@ struct Partial {
 
 /// Which kernels walk the tokens of a pass. kRoles: those that take every call; in fp32 and fp16
 /// they have no roles.
-enum class Walks { kRoles, kStrips, kChunks };
+enum class Walks { kRoles, kStrips, kChunks, kWarpgroups };
 
 struct SweepArgs {
   Element element = Element::kFloat32;
@@ -137,12 +137,18 @@ __host__ __device__ inline bool is_of_no_use(const SweepArgs& args, int segment,
   return segment == (of_queries ? 0 : args.segments - 1);
 }
 
-/// The kernels for a pass over everything, on a GPU whose thread blocks may have so much shared
-/// memory. Strips and chunks want the paper's maps in the paper's order, D = Dv, a narrow band and
+/// What the choice of kernels asks of a GPU.
+struct Gpu {
+  int shared_bytes = 0;  // that a thread block may have
+  int capability = 0;    // ten times the compute capability
+};
+
+/// The kernels for a pass over everything. Strips and chunks want the paper's maps in the paper's order, D = Dv, a narrow band and
 /// rows that start at multiples of sixteen bytes, in bf16 or fp32: strips D of 16 or 32; chunks D
 /// of 64 or 128, causal, without unit features, with blend weights that are equal for
-/// all channels of a head.
-Walks fitting_walks(const SweepArgs& args, int shared_bytes);
+/// all channels of a head. Warpgroups are for chunks with D of 128 in bf16, without dropout, on GPUs
+/// of compute capability 9.0.
+Walks fitting_walks(const SweepArgs& args, const Gpu& gpu);
 
 /// What the kernels for a call carry in one pass.
 struct PassLimits {

@@ -58,9 +58,9 @@ struct KeySums {
     }
   }
   /// The chunk's feature rows, as a product with a column of ones or dots.
-  __device__ __forceinline__ void add(int slot) {
-    const int lane = lane_id(), row = lane / 16 * 8 + lane % 8;
-    const int mine = M::kFeatures + warp() / 4 * kPanel +
+  __device__ __forceinline__ void add(int step) {
+    const int lane = lane_id(), row = lane / 16 * 8 + lane % 8, slot = step & (M::kSlots - 1);
+    const int mine = M::features(step) + warp() / 4 * kPanel +
                      swizzled(row, warp() % 4 * 2 + lane / 8 % 2);
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) {
@@ -128,9 +128,10 @@ struct Feeder {
   }
   /// Feature rows of the chunk's keys, or of its queries times weight * far_scale / norm; zeros for
   /// dead tokens, since features of 0 are not 0. A thread reads pieces that it copied.
-  __device__ __forceinline__ void make_features(int slot) const {
+  __device__ __forceinline__ void make_features(int step) const {
+    const int slot = step & (M::kSlots - 1);
     const uint64_t live = Place::live(slot);
-    const int from = M::band(0, slot) + offset, to = M::kFeatures + offset;
+    const int from = M::band(0, slot) + offset, to = M::features(step) + offset;
 #pragma unroll 1
     for (int i = 0; i < kTimes; ++i) {
       const uint4 raw = *shared_at<uint4>(from + i * kBytesAtOnce);
@@ -145,9 +146,9 @@ struct Feeder {
 #pragma unroll
         for (int j = 0; j < 4; ++j) f[j] = feature_pair<kMap>(x[j], decay[j]);
         if constexpr (M::kOfQueries) {
-          const float norm = args.normaliser == Normaliser::kRowSum
-                                 ? M::numbers(chunks::kNorm<G> + kMap, slot)[kRowsAtOnce * i + row]
-                                 : args.fixed_norm;
+          // Read in any case: a branch here would hold up products that are under way.
+          const float kept = M::numbers(chunks::kNorm<G> + kMap, slot)[kRowsAtOnce * i + row];
+          const float norm = args.normaliser == Normaliser::kRowSum ? kept : args.fixed_norm;
           const chunks::SplitFactor factor(__fdividef(factors[kMap], norm));
 #pragma unroll
           for (int j = 0; j < 4; ++j) f[j] = factor.times(f[j]);

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(Memory<G, kSweep>::kThreads, 1)
   if (threadIdx.x == 0) Place<G, kSweep>::prepare(args);
   __syncthreads();
   const int group = __shfl_sync(~0u, threadIdx.x / kGroupThreads, 0);
-  StateKeeper<G, kSweep>{.panel = group}.run(args, Events<M>());
+  StateKeeper<G, kSweep>{.panel = group}.run_sum(args);
 }
 
 /// work(Rows): the rows' part.

@@ -11,7 +11,7 @@ namespace fmmformer::cuda::warpgroups {
 template <typename G, Sweep kSweep, typename Kernel>
 cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   using M = Memory<G, kSweep>;
-  static_assert(M::kBytes <= 227 * 1024);
+  static_assert(M::kBytes <= PassShape<G::kDim>::kSharedBytes);
   const int64_t blocks = args.batch * args.heads * args.segments;
   return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), M::kThreads, M::kBytes, stream,
                        args);

@@ -20,4 +20,15 @@ struct Launcher {
   static cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
 };
 
+/// What a pass carries, as PassShape says it of the other kernels.
+template <int kDim>
+struct PassShape {
+  static constexpr int kValueDim = kDim, kChunk = warpgroups::kChunk;
+  static constexpr int kMaps = 2;  // whose states registers have room for
+  static constexpr int kSharedBytes = 227 * 1024;
+  static constexpr int maps(int) { return kMaps; }
+  /// Blocks that fill a GPU, in three rounds, so that the last one's gaps matter less.
+  static constexpr int blocks(int, int, bool) { return 3 * kMultiprocessors; }
+};
+
 }  // namespace fmmformer::cuda::warpgroups

@@ -63,8 +63,8 @@ struct Memory {
   static constexpr int kOwn = kBand + 2 * kSlots * G::kTile;
   // q, or q and grad_out; k, or k and, once only, v.
   static constexpr int kOwnTiles = kSums ? 0 : kKeys ? 3 : kSweep == Sweep::kQueries ? 4 : 2;
-  static constexpr int kFeatures = kOwn + kOwnTiles * G::kTile;  // [kMaps] tiles
-  static constexpr int kState = kFeatures + G::kMaps * G::kTile;
+  static constexpr int kFeatures = kOwn + kOwnTiles * G::kTile;  // [1, or for sums 2][kMaps] tiles
+  static constexpr int kState = kFeatures + (kSums ? 2 : 1) * G::kMaps * G::kTile;
   static constexpr int kStash = kState + (kSums ? 0 : G::kMaps * G::kStateOfMap);
   static constexpr int kStashBytes = kKeys ? chunks::kMostGroups * 16 * kGroupThreads : 0;
   static constexpr int kNumbers = kStash + kStashBytes;  // see chunks: [count][kSlots][kChunk]
@@ -80,6 +80,10 @@ struct Memory {
   }
   static __device__ __forceinline__ int own(int which, int slot) {
     return kOwn + (kKeys && which == 1 ? 2 : 2 * which + slot) * G::kTile;
+  }
+  /// The features of a step.
+  static __device__ __forceinline__ int features(int step) {
+    return kFeatures + (kSums ? step % 2 * G::kMaps * G::kTile : 0);
   }
   static __device__ __forceinline__ float* numbers(int which, int slot) {
     return shared_at<float>(kNumbers) + (which * kSlots + slot) * kChunk;

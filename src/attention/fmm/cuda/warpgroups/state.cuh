@@ -14,79 +14,101 @@ struct StateKeeper {
   using M = Memory<G, kSweep>;
   using Place = warpgroups::Place<G, kSweep>;
   static constexpr int kMapBlocks = G::kBlocks, kAllBlocks = G::kMaps * kMapBlocks;
-  static constexpr int kAhead = M::kSlots - 1;  // chunks that are copied while one is worked on
   Block sums[kAllBlocks];  // of 64 channels of v a warp has sixteen
   const int panel, warp = threadIdx.x / kWarpSize % kGroupWarps;
 
+  /// A sweep's part: see shape.cuh.
   __device__ __forceinline__ void run(const SweepArgs& args, const Events<M>& events) {
     const Feeder<G, kSweep> feeder(args);
     KeySums<G, kSweep> key_sums;
     const int count = Place::numbers().count;
-    if constexpr (!M::kSums) feeder.copy_seen(-1, Place::live_tokens(args, Place::chunk(-1)));
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const uint64_t live = Place::live_tokens(args, Place::chunk(i));
-      if (i < count)
-        feeder.copy_unseen(i, live), feeder.copy_seen(i, live), feeder.copy_values(i, live);
-      commit_copies();
-    }
+    feeder.copy_seen(-1, Place::live_tokens(args, Place::chunk(-1)));
+    begin_copies(feeder, 0);
     begin(args);
     key_sums.begin(args);
 #pragma unroll 1
     for (int step = 0; step < count; ++step) {
-      const int slot = step & (M::kSlots - 1), next = step + kAhead;
-      const bool more = next < count;
-      asm volatile("cp.async.wait_group %0;\n" ::"n"(kAhead - 1) : "memory");
+      const bool more = step + 1 < count;
+      wait_for_copies();
       show_products();
-      if constexpr (!M::kSums) events.say(kTilesFull);
+      events.say(kTilesFull);
       meet_keepers();  // numbers are there, and all have added the chunk before
-      if constexpr (!M::kSums) {
-        if (step > 0) events.await(kFeaturesEmpty, step - 1);
-        key_sums.publish();
-      }
-      feeder.make_features(slot);
+      if (step > 0) events.await(kFeaturesEmpty, step - 1);
+      key_sums.publish();
+      feeder.make_features(step);
       show_products();
       meet_keepers();
-      if constexpr (!M::kSums) events.say(kFeaturesFull);
-      const uint64_t live = more ? Place::live_tokens(args, Place::chunk(next)) : 0;
-      if constexpr (!M::kSums) {
-        if (step > 0) events.await(kTilesEmpty, step - 1);
-      }
-      if (more) feeder.copy_unseen(next, live);
-      if constexpr (!M::kSums) {
-        if (step > 0) events.await(kStateEmpty, step - 1);
-        publish();
-        show_products();
-        events.say(kStateFull);
-      }
-      begin_adding(M::band(1, slot) + panel * kPanel);
-      if constexpr (kSweep != Sweep::kValues) key_sums.add(slot);
-      wait_for_products<0>();
-      arrived(sums);
-      if (more) {
-        if constexpr (!M::kSums) events.await(kHaloEmpty, step);
-        feeder.copy_seen(next, live);
-        if constexpr (M::kKeys) events.await(kValuesEmpty, step);
-        feeder.copy_values(next, live);
-      }
+      events.say(kFeaturesFull);
+      const uint64_t live = Place::live_tokens(args, Place::chunk(step + 1));
+      if (step > 0) events.await(kTilesEmpty, step - 1);
+      if (more) feeder.copy_unseen(step + 1, live);
+      if (step > 0) events.await(kStateEmpty, step - 1);
+      publish();
+      show_products();
+      events.say(kStateFull);
+      begin_adding(step);
+      if constexpr (kSweep != Sweep::kValues) key_sums.add(step);
+      finish_adding();
+      if (!more) continue;
+      events.await(kHaloEmpty, step);
+      feeder.copy_seen(step + 1, live);
+      if constexpr (M::kKeys) events.await(kValuesEmpty, step);
+      feeder.copy_values(step + 1, live);
       commit_copies();
     }
-    const bool last = kSweep == Sweep::kForward && args.made.sums &&
-                      Place::numbers().segment == args.segments - 1;
-    if (!M::kSums && !last) return;
-    const int64_t entry = M::kSums ? blockIdx.x : Place::numbers().pair;
-    store(args, entry), key_sums.store(args, entry);
+    if (kSweep != Sweep::kForward || !args.made.sums) return;
+    if (Place::numbers().segment == args.segments - 1)
+      store(args, Place::numbers().pair), key_sums.store(args, Place::numbers().pair);
+  }
+
+  /// A sum's: features of a chunk are made while the chunk before is added.
+  __device__ __forceinline__ void run_sum(const SweepArgs& args) {
+    constexpr int kAhead = M::kSlots - 1;
+    const Feeder<G, kSweep> feeder(args);
+    KeySums<G, kSweep> key_sums;
+    const int count = Place::numbers().count;
+    for (int i = 0; i < kAhead; ++i) begin_copies(feeder, i);
+    begin(args);
+    key_sums.begin(args);
+#pragma unroll 1
+    for (int step = 0; step < count; ++step) {
+      asm volatile("cp.async.wait_group %0;\n" ::"n"(kAhead - 1) : "memory");
+      show_products();
+      meet_keepers();
+      feeder.make_features(step);
+      show_products();
+      wait_for_products<0>();
+      meet_keepers();
+      begin_copies(feeder, step + kAhead);
+      key_sums.add(step);
+      begin_adding(step);
+    }
+    finish_adding();
+    store(args, blockIdx.x), key_sums.store(args, blockIdx.x);
   }
 
  private:
   static __device__ __forceinline__ void meet_keepers() { named_barrier(1, kKeeperThreads); }
-  __device__ __forceinline__ void begin_adding(int values) {
+  /// A group of copies; empty beyond the segment.
+  __device__ __forceinline__ void begin_copies(const Feeder<G, kSweep>& feeder, int step) const {
+    if (step < Place::numbers().count) {
+      const uint64_t live = Place::live_tokens(feeder.args, Place::chunk(step));
+      feeder.copy_unseen(step, live), feeder.copy_seen(step, live), feeder.copy_values(step, live);
+    }
+    commit_copies();
+  }
+  __device__ __forceinline__ void begin_adding(int step) {
+    const int values = M::band(1, step & (M::kSlots - 1)) + panel * kPanel;
     begin_products();
 #pragma unroll
     for (int s = 0; s < kTiles; ++s)
       product<Turned::kYes, Turned::kYes>(sums, columns_operand(values, s),
-                                          columns_operand(M::kFeatures, s), true);
+                                          columns_operand(M::features(step), s), true);
     commit_products();
+  }
+  __device__ __forceinline__ void finish_adding() {
+    wait_for_products<0>();
+    arrived(sums);
   }
   /// Rounded to shared memory: [maps][channels of v][feature channels].
   __device__ __forceinline__ void publish() const {
