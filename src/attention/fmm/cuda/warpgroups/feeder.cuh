@@ -110,12 +110,11 @@ struct Feeder {
       copy<kHalf>(M::band(which, slot), band_view(which), chunk, live, first);
     if constexpr (M::kSums) return;
     copy<kTimes>(M::own(0, slot), M::kBackwards ? args.k : args.q, chunk, live, 0);
-    if constexpr (kSweep == Sweep::kQueries)
-      copy<kTimes>(M::own(1, slot), args.grad_out, chunk, live, 0);
   }
-  /// The own rows of v, for which there is one place.
-  __device__ __forceinline__ void copy_values(int step, uint64_t live) const {
-    if constexpr (M::kKeys) copy<kTimes>(M::own(1, 0), args.v, Place::chunk(step), live, 0);
+  /// Own rows of the second tensor, for which there is one place.
+  __device__ __forceinline__ void copy_second(int step, uint64_t live) const {
+    if constexpr (M::kHasSecond)
+      copy<kTimes>(M::own(1, 0), M::kKeys ? args.v : args.grad_out, Place::chunk(step), live, 0);
   }
   __device__ __forceinline__ void copy_seen(int step, uint64_t live) const {
     const int slot = step & (M::kSlots - 1), chunk = Place::chunk(step);
@@ -125,6 +124,29 @@ struct Feeder {
     for (int which = 0; which < 2; ++which)
       copy<kHalf>(M::band(which, slot), band_view(which), chunk, live, first);
     if constexpr (M::kOfQueries) copy_numbers(slot, chunk);
+  }
+  /// From own rows: their features, or exp(-|x|).
+  __device__ __forceinline__ void make_of_own(int step) const {
+    const int from = M::own(0, step & (M::kSlots - 1)) + offset, to = M::kMade + offset;
+#pragma unroll 1
+    for (int i = 0; i < kTimes; ++i) {
+      const uint4 raw = *shared_at<uint4>(from + i * kBytesAtOnce);
+      const uint32_t x[4] = {raw.x, raw.y, raw.z, raw.w};
+      uint32_t decay[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) decay[j] = decay_of(x[j]);
+      uint4* const at = shared_at<uint4>(to + i * kBytesAtOnce);
+      if constexpr (!M::kOwnFeatures) {
+        *at = make_uint4(decay[0], decay[1], decay[2], decay[3]);
+      } else {
+        each_map<G>([&](auto map) {
+          constexpr int kMap = decltype(map)::value;
+          at[kMap * G::kTile / 16] =
+              make_uint4(feature_pair<kMap>(x[0], decay[0]), feature_pair<kMap>(x[1], decay[1]),
+                         feature_pair<kMap>(x[2], decay[2]), feature_pair<kMap>(x[3], decay[3]));
+        });
+      }
+    }
   }
   /// Feature rows of the chunk's keys, or of its queries times weight * far_scale / norm; zeros for
   /// dead tokens, since features of 0 are not 0. A thread reads pieces that it copied.

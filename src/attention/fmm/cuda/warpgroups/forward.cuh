@@ -99,79 +99,76 @@ __device__ __forceinline__ void add_scores(Scores& a, Block (&s)[kTiles], float 
 }
 
 /// <f(q), key sums before the chunk>, as two parts for rows g and g + 8.
-template <typename G>
+template <typename G, int kMap>
 __device__ __forceinline__ void multiply_key_sums(float (&before)[4],
-                                                  const Fragment (&f)[G::kBlocks], int map) {
+                                                  const Rows<G, Sweep::kForward>& rows) {
   using M = Memory<G, Sweep::kForward>;
 #pragma unroll
   for (int i = 0; i < 4; ++i) before[i] = 0.f;
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b)
-    Bf16::multiply(before, f[b], chunks::KeySumOperands<G>::load(M::kKeySums, map, b));
+    Bf16::multiply(before, rows.template features<kMap>(b),
+                   chunks::KeySumOperands<G>::load(M::kKeySums, kMap, b));
 }
-template <typename G>
-__device__ __forceinline__ void scale_features(Fragment (&f)[G::kBlocks],
-                                               const float (&factor)[2]) {
-  const chunks::SplitFactor split[2] = {chunks::SplitFactor(factor[0]),
-                                        chunks::SplitFactor(factor[1])};
+/// sum += factor c, with factors of rows g and g + 8.
+template <int kCount>
+__device__ __forceinline__ void add_rows(Block (&sum)[kCount], const Block (&c)[kCount],
+                                         const float (&factor)[2]) {
 #pragma unroll
-  for (int b = 0; b < G::kBlocks; ++b) chunks::scale_rows(f[b], split);
+  for (int i = 0; i < 8 * kCount; ++i)
+    sum[i / 8][i / 4 % 2][i % 4] += factor[i % 4 / 2] * c[i / 8][i / 4 % 2][i % 4];
 }
 
-/// One chunk. The last map's features stay in registers until they meet the state; those of a map
-/// before are made again, while products run.
+/// One chunk.
 template <typename G>
 __device__ __forceinline__ void forward_rows(const Rows<G, Sweep::kForward>& rows,
                                              const typename Rows<G, Sweep::kForward>::Band& band,
                                              const chunks::Weights<G>& weights) {
-  constexpr int kLast = G::kMaps - 1;
   const auto& events = rows.events;
   float factor[G::kMaps][2];
-  Fragment f[G::kBlocks];
   ScoreFragments rounded_a;
   {
     Scores a;
+    Block s[G::kMaps][kTiles];
+    float before[G::kMaps][4];
     rows.begin_scores(a, 0);
-    rows.template make_features<0>(f);
-    events.await(kFeaturesFull, rows.step);
-    Block s[kTiles];
-    float before[4];
-    rows.begin_far_scores(s, f, 0, /*add=*/false);
-    multiply_key_sums<G>(before, f, 0);
-    wait_for_products<1>();
+    wait_for_products<0>();
     a.wait();
     softmax(a, rows, band, weights.of[G::kMaps]);
+    events.await(kFeaturesFull, rows.step);
+    events.await(kOwnFull, rows.step);
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) rows.begin_far_scores(s[l], l, /*add=*/false);
+    each_map<G>([&](auto map) {
+      constexpr int kMap = decltype(map)::value;
+      multiply_key_sums<G, kMap>(before[kMap], rows);
+    });
     wait_for_products<0>();
-    arrived(s);
-    add_scores(a, s, factor[0], before, rows, 0, weights.of[0]);
-    if constexpr (kLast > 0) {
-      rows.template make_features<kLast>(f);
-      rows.begin_far_scores(s, f, kLast, /*add=*/false);
-      multiply_key_sums<G>(before, f, kLast);
-      wait_for_products<0>();
-      arrived(s);
-      add_scores(a, s, factor[kLast], before, rows, kLast, weights.of[kLast]);
-    }
     events.say(kFeaturesEmpty);
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) {
+      arrived(s[l]);
+      add_scores(a, s[l], factor[l], before[l], rows, l, weights.of[l]);
+    }
     rounded_a = rounded_scores(a);
   }
-  Block out[G::kBlocks];
+  Block out[G::kBlocks], of_map[G::kBlocks];
   begin_products();
   rows.begin_sum(out, rounded_a, 1, /*add=*/false);
   commit_products();
-  scale_features<G>(f, factor[kLast]);
   events.await(kStateFull, rows.step);
-  rows.begin_state_sum(out, f, kLast);
-  Fragment again[G::kBlocks];
-  if constexpr (kLast > 0) {
-    rows.template make_features<0>(again);
-    scale_features<G>(again, factor[0]);
-    rows.begin_state_sum(out, again, 0);
-  }
-  wait_for_products<kLast + 1>();
+  rows.begin_state_sum(of_map, 0, /*add=*/false);
+  wait_for_products<1>();
   events.say(kHaloEmpty);
   wait_for_products<0>();
-  arrived(out);
+  arrived(out), arrived(of_map);
+  add_rows(out, of_map, factor[0]);
+  if constexpr (G::kMaps > 1) {
+    rows.begin_state_sum(of_map, 1, /*add=*/false);
+    wait_for_products<0>();
+    arrived(of_map);
+    add_rows(out, of_map, factor[1]);
+  }
   events.say(kStateEmpty);
   rows.write(rows.args.out, out, rows.own(0));
 }

@@ -97,7 +97,7 @@ __device__ __forceinline__ void finish_far_key(Block (&u)[G::kBlocks],
   wait_for_products<0>();
   arrived(u);
   // The state, the features and v have served.
-  if (kMap + 1 == G::kMaps) rows.events.say(kStateEmpty), rows.events.say(kValuesEmpty);
+  if (kMap + 1 == G::kMaps) rows.events.say(kStateEmpty), rows.events.say(kSecondEmpty);
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b) {
 #pragma unroll

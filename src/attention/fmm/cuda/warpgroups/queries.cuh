@@ -97,26 +97,42 @@ __device__ __forceinline__ float finish_dots(float (&dot)[2], float (&factor)[2]
   return by_weight;
 }
 
-/// u += the rest of a map's gradient with respect to f: (g - dot) f(k), up to the diagonal, and
-/// -dot times the key sums before the chunk.
+/// m = g - dot up to the diagonal, with g = grad_out v^T made again: by halves, since registers hold
+/// no more of it beside two results.
+template <typename G>
+__device__ __forceinline__ void make_differences(Fragment (&m)[kTiles], const float (&dot)[2],
+                                                 const Rows<G, Sweep::kQueries>& rows) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    Block g[kTiles / 2];
+    begin_products();
+#pragma unroll
+    for (int s = 0; s < G::kBlocks; ++s)
+      product<Turned::kNo, Turned::kNo>(
+          g, rows_operand(rows.own(1), s),
+          rows_operand(rows.band(1) + half * kHaloBytes, s), s > 0);
+    commit_products();
+    wait_for_products<0>();
+    arrived(g);
+#pragma unroll
+    for (int i = 0; i < kTiles / 2; ++i) {
+      const int t = half * kTiles / 2 + i;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) g[i][j / 4][j % 4] -= dot[j % 4 / 2];
+      m[t] = rounded(g[i]);
+      if (t == rows.tile) cut_at_diagonal</*kBefore=*/false>(m[t]);
+      if (!rows.is_far_tile(t)) m[t] = {{0, 0, 0, 0}};
+    }
+  }
+}
+/// u += the rest of a map's gradient with respect to f: m f(k), and -dot times the key sums before
+/// the chunk.
 template <typename G>
 __device__ __forceinline__ void add_chunk_gradient(Block (&u)[G::kBlocks],
-                                                   const Fragment (&g)[kTiles],
+                                                   const Fragment (&m)[kTiles],
                                                    const float (&dot)[2],
-                                                   const Rows<G, Sweep::kQueries>& rows, int map) {
+                                                   const Rows<G, Sweep::kQueries>&, int map) {
   using M = Memory<G, Sweep::kQueries>;
-  Fragment m[kTiles];
-#pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float low, high;
-      Bf16::unpack(g[t].r[i], low, high);
-      const uint32_t difference = Bf16::pack(low - dot[i % 2], high - dot[i % 2]);
-      m[t].r[i] = rows.is_far_tile(t) ? difference : 0;
-    }
-    if (t == rows.tile) cut_at_diagonal</*kBefore=*/false>(m[t]);
-  }
   const float* sums = shared_at<float>(M::kKeySums) + map * G::kDim + lane_id() % 4 * 2;
 #pragma unroll
   for (int n = 0; n < 2 * G::kBlocks; ++n) {
@@ -137,7 +153,7 @@ __device__ __forceinline__ void add_chunk_gradient(Block (&u)[G::kBlocks],
 /// <dO, far field>.
 template <typename G, int kMap>
 __device__ __forceinline__ float far_query(Block (&u)[G::kBlocks], float (&dot)[2],
-                                           const Fragment (&g)[kTiles], const float (&norm)[2],
+                                           const float (&norm)[2],
                                            const Rows<G, Sweep::kQueries>& rows, float weight) {
   using M = Memory<G, Sweep::kQueries>;
   float factor[2];
@@ -154,7 +170,10 @@ __device__ __forceinline__ float far_query(Block (&u)[G::kBlocks], float (&dot)[
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b) add_dot(dot, rows.template features<kMap>(b), u[b]);
   const float by_weight = finish_dots(dot, factor, norm, rows, kMap, weight);
-  add_chunk_gradient(u, g, dot, rows, kMap);
+  Fragment m[kTiles];
+  make_differences(m, dot, rows);
+  if (kMap + 1 == G::kMaps) rows.events.say(kSecondEmpty);
+  add_chunk_gradient(u, m, dot, rows, kMap);
   if (kMap + 1 == G::kMaps) rows.events.say(kFeaturesEmpty);
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b)
@@ -168,42 +187,48 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
                                            const typename Rows<G, Sweep::kQueries>::Band& band,
                                            const chunks::Weights<G>& weights,
                                            float (&by_weight)[G::kFields]) {
+  using M = Memory<G, Sweep::kQueries>;
   const SweepArgs& args = rows.args;
   const auto& events = rows.events;
   ScoreFragments near;
-  Fragment rounded_g[kTiles];
   float norm[G::kMaps][2], dot[G::kMaps][2];
-  Scores g;
   {
-    Scores x;
-    rows.begin_scores(g, 1);
-    rows.begin_scores(x, 0);
-    float log_sum_exp[2] = {0.f, 0.f};
-    if (args.has_near) rows.load_numbers(log_sum_exp, args.log_sum_exp, 1, 0);
-    wait_for_products<0>();
-    g.wait(), x.wait();
-    by_weight[G::kMaps] += near_query(near, x, g, rows, band, log_sum_exp,
-                                      weights.of[G::kMaps]);
-  }
-  events.await(kFeaturesFull, rows.step);
-  each_map<G>([&](auto map) {
-    constexpr int kMap = decltype(map)::value;
-    Fragment f[G::kBlocks];
-    Block s[kTiles];
-    rows.template make_features<kMap>(f);
-    rows.begin_far_scores(s, f, kMap, /*add=*/false);
-    norm[kMap][0] = norm[kMap][1] = args.fixed_norm, dot[kMap][0] = dot[kMap][1] = 0.f;
-    if (chunks::has_row_sums(args))
-      rows.load_numbers(norm[kMap], args.normalisers, G::kMaps, kMap);
-    wait_for_products<0>();
-    arrived(s);
-    add_chunk_dot(dot[kMap], g.main, s, rows);
-  });
+    Scores g;
+    {
+      Scores x;
+      rows.begin_scores(g, 1);
+      rows.begin_scores(x, 0);
+      float log_sum_exp[2] = {0.f, 0.f};
+      if (args.has_near) rows.load_numbers(log_sum_exp, args.log_sum_exp, 1, 0);
+      wait_for_products<0>();
+      g.wait(), x.wait();
+      by_weight[G::kMaps] +=
+          near_query(near, x, g, rows, band, log_sum_exp, weights.of[G::kMaps]);
+    }
+    events.await(kFeaturesFull, rows.step);
+    events.await(kOwnFull, rows.step);
+    each_map<G>([&](auto map) {
+      constexpr int kMap = decltype(map)::value;
+      Fragment f[G::kBlocks];
+      Block s[kTiles];
 #pragma unroll
-  for (int t = 0; t < kTiles; ++t) rounded_g[t] = rounded(g.main[t]);
+      for (int b = 0; b < G::kBlocks; ++b) f[b] = rows.template features<kMap>(b);
+      begin_products();
+#pragma unroll
+      for (int b = 0; b < G::kBlocks; ++b)
+        product<Turned::kNo>(s, f[b], rows_operand(M::kFeatures + kMap * G::kTile, b), b > 0);
+      commit_products();
+      norm[kMap][0] = norm[kMap][1] = args.fixed_norm, dot[kMap][0] = dot[kMap][1] = 0.f;
+      if (chunks::has_row_sums(args))
+        rows.load_numbers(norm[kMap], args.normalisers, G::kMaps, kMap);
+      wait_for_products<0>();
+      arrived(s);
+      add_chunk_dot(dot[kMap], g.main, s, rows);
+    });
+  }
   events.await(kStateFull, rows.step);
   Block dq[G::kBlocks];
-  by_weight[0] += far_query<G, 0>(dq, dot[0], rounded_g, norm[0], rows, weights.of[0]);
+  by_weight[0] += far_query<G, 0>(dq, dot[0], norm[0], rows, weights.of[0]);
   // The near field's part meets the first map's, not before: fewer registers are in use then.
   begin_products();
   rows.begin_sum(dq, near, 0, /*add=*/true);
@@ -213,7 +238,7 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   events.say(kHaloEmpty);
   if constexpr (G::kMaps > 1) {
     Block u[G::kBlocks];
-    by_weight[1] += far_query<G, 1>(u, dot[1], rounded_g, norm[1], rows, weights.of[1]);
+    by_weight[1] += far_query<G, 1>(u, dot[1], norm[1], rows, weights.of[1]);
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b) add(dq[b], u[b]);
   }

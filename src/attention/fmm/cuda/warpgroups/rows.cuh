@@ -117,37 +117,36 @@ struct Rows {
     Bf16::ldmatrix4(f.r, shared_at<Elem>(block_place(tile_place, s)));
     return f;
   }
-  /// The own rows' features: of sixteen channels, and of all.
+  /// The own rows' features of sixteen channels, from what keepers left in shared memory.
   template <int kMap>
   __device__ __forceinline__ Fragment features(int s) const {
+    if constexpr (M::kOwnFeatures) return load_block(M::kMade + kMap * G::kTile, s);
     Fragment f = load_block(own(0), s);
+    const Fragment e = M::kQueries ? load_block(M::kMade, s) : f;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) f.r[i] = feature_pair<kMap>(f.r[i], decay_of(f.r[i]));
+    for (int i = 0; i < 4; ++i)
+      f.r[i] = feature_pair<kMap>(f.r[i], M::kQueries ? e.r[i] : decay_of(f.r[i]));
     return f;
   }
-  template <int kMap>
-  __device__ __forceinline__ void make_features(Fragment (&f)[G::kBlocks]) const {
-#pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s) f[s] = features<kMap>(s);
-  }
-  /// Adds to s, or, without `add`, makes it: features' products with those in shared memory.
-  __device__ __forceinline__ void begin_far_scores(Block (&s)[kTiles],
-                                                   const Fragment (&f)[G::kBlocks], int map,
-                                                   bool add) const {
+  /// Begins s += (own rows' features) (features in shared memory)^T, or, without `add`, s = ...
+  __device__ __forceinline__ void begin_far_scores(Block (&s)[kTiles], int map, bool add) const {
     begin_products();
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b)
-      product<Turned::kNo>(s, f[b], rows_operand(M::kFeatures + map * G::kTile, b), add || b > 0);
+      product<Turned::kNo, Turned::kNo>(s, rows_operand(M::kMade + map * G::kTile, b),
+                                        rows_operand(M::kFeatures + map * G::kTile, b),
+                                        add || b > 0);
     commit_products();
   }
-  /// Begins sum += f (state of a map)^T: by feature channels.
-  __device__ __forceinline__ void begin_state_sum(Block (&sum)[G::kBlocks],
-                                                  const Fragment (&f)[G::kBlocks], int map) const {
+  /// Begins sum += (own rows' features) (state of a map)^T, or, without `add`, sum = ...
+  __device__ __forceinline__ void begin_state_sum(Block (&sum)[G::kBlocks], int map,
+                                                  bool add) const {
     begin_products();
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b)
-      product<Turned::kNo>(sum, f[b], state_rows_operand<G>(M::kState + map * G::kStateOfMap, b),
-                           true);
+      product<Turned::kNo, Turned::kNo>(
+          sum, rows_operand(M::kMade + map * G::kTile, b),
+          state_rows_operand<G>(M::kState + map * G::kStateOfMap, b), add || b > 0);
     commit_products();
   }
 
@@ -218,12 +217,21 @@ struct Rows {
     const int first = first_token() + tile * kBlockDim + row;
     const uint32_t alive = live_bits(tile);
     Elem* to = Place::rows_of(view) + first * view.row_stride + piece * kPiece;
+    const int64_t further = kAtOnce * view.row_stride;
+    const auto at = [&](int i) {
+      return *shared_at<uint4>(stage + piece / 8 * kPanel +
+                               swizzled(tile * kBlockDim + row + i, piece % 8));
+    };
+    if (alive == 0xffffu) {
 #pragma unroll
-    for (int i = 0; i < kBlockDim; i += kAtOnce) {
-      const int from = stage + piece / 8 * kPanel + swizzled(tile * kBlockDim + row + i, piece % 8);
-      uint4 all = *shared_at<uint4>(from);
-      if (!(alive >> (row + i) & 1)) all = make_uint4(0, 0, 0, 0);
-      if (first + i < args.length) *reinterpret_cast<uint4*>(to + i * view.row_stride) = all;
+      for (int i = 0; i < kBlockDim; i += kAtOnce, to += further)
+        *reinterpret_cast<uint4*>(to) = at(i);
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < kBlockDim; i += kAtOnce, to += further) {
+        const uint4 all = alive >> (row + i) & 1 ? at(i) : make_uint4(0, 0, 0, 0);
+        if (first + i < args.length) *reinterpret_cast<uint4*>(to) = all;
+      }
     }
     __syncwarp();
   }

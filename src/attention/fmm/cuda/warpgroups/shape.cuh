@@ -41,7 +41,8 @@ enum Event {
   kTilesFull,      // rows are in shared memory,
   kTilesEmpty,     // and no longer needed:
   kHaloEmpty,      // those of the chunk before, as the band sees them;
-  kValuesEmpty,    // the own rows of v, in the sweep for dk
+  kSecondEmpty,    // own rows of the second tensor
+  kOwnFull,        // what keepers made of own rows: features, or exp(-|x|)
   kFeaturesFull,   // feature rows and the sums of those before the chunk
   kFeaturesEmpty,
   kStateFull,
@@ -61,17 +62,25 @@ struct Memory {
 
   static constexpr int kBand = 0;  // [2 tensors][kSlots] tiles
   static constexpr int kOwn = kBand + 2 * kSlots * G::kTile;
-  // q, or q and grad_out; k, or k and, once only, v.
-  static constexpr int kOwnTiles = kSums ? 0 : kKeys ? 3 : kSweep == Sweep::kQueries ? 4 : 2;
-  static constexpr int kFeatures = kOwn + kOwnTiles * G::kTile;  // [1, or for sums 2][kMaps] tiles
+  // Own rows: q or, backwards, k, twice; grad_out or, for dk, v, once.
+  static constexpr bool kQueries = kSweep == Sweep::kQueries, kHasSecond = kKeys || kQueries;
+  static constexpr int kOwnTiles = kSums ? 0 : kHasSecond ? 3 : 2;
+  // What keepers make of them: features of all maps, or exp(-|x|), or nothing: no room.
+  static constexpr bool kOwnFeatures = !kSums && !kHasSecond;
+  static constexpr int kMade = kOwn + kOwnTiles * G::kTile;
+  static constexpr int kMadeTiles = kOwnFeatures ? G::kMaps : kQueries ? 1 : 0;
+  static constexpr int kFeatures = kMade + kMadeTiles * G::kTile;  // [1, or for sums 2][kMaps] tiles
   static constexpr int kState = kFeatures + (kSums ? 2 : 1) * G::kMaps * G::kTile;
   static constexpr int kStash = kState + (kSums ? 0 : G::kMaps * G::kStateOfMap);
   static constexpr int kStashBytes = kKeys ? chunks::kMostGroups * 16 * kGroupThreads : 0;
   static constexpr int kNumbers = kStash + kStashBytes;  // see chunks: [count][kSlots][kChunk]
-  static constexpr int kNumberCount = kOfQueries ? 2 * G::kFields : 0;
+  static constexpr int kNumberCount =
+      !kOfQueries ? 0 : kSweep == Sweep::kValues ? 1 + G::kMaps : 2 * G::kFields;
   static constexpr int kKeySums = kNumbers + kNumberCount * kSlots * kChunk * int(sizeof(float));
   // float [maps][kDim]; forward, see chunks::KeySumOperands: as many bytes.
-  static constexpr int kBarriers = kKeySums + G::kMaps * G::kDim * int(sizeof(float));
+  static constexpr bool kHasKeySums = kSweep != Sweep::kValues;
+  static constexpr int kBarriers =
+      kKeySums + (kHasKeySums ? G::kMaps * G::kDim * int(sizeof(float)) : 0);
   static constexpr int kPlace = kBarriers + kEvents * 8;  // see Place::Numbers
   static constexpr int kBytes = kPlace + 6 * 4 + kSlots * 8;
 
@@ -79,7 +88,7 @@ struct Memory {
     return kBand + (which * kSlots + slot) * G::kTile;
   }
   static __device__ __forceinline__ int own(int which, int slot) {
-    return kOwn + (kKeys && which == 1 ? 2 : 2 * which + slot) * G::kTile;
+    return kOwn + (which == 1 ? 2 : slot) * G::kTile;
   }
   /// The features of a step.
   static __device__ __forceinline__ int features(int step) {
@@ -154,7 +163,8 @@ struct Events {
   /// By one thread, before all. Keepers say what is full, the rows what is empty.
   __device__ void prepare() const {
     for (int i = 0; i < kEvents; ++i) {
-      const bool full = i == kTilesFull || i == kFeaturesFull || i == kStateFull;
+      const bool full =
+          i == kTilesFull || i == kOwnFull || i == kFeaturesFull || i == kStateFull;
       asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(first + 8 * i),
                    "r"(full ? kKeeperWarps : kGroupWarps));
     }
@@ -204,26 +214,28 @@ __device__ __forceinline__ void leave_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 
-/// Operands of step s of a product, sixteen channels or rows, from places in shared memory.
-/// A chunk's rows, or the last 32 or first 32 of them: the sum is over channels.
 __device__ __forceinline__ uint32_t address_of(int place) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared_at<unsigned char>(0))) + place;
 }
-__device__ __forceinline__ Operand rows_operand(int tile, int s) {
-  return operand(address_of(tile + s / 4 * kPanel + s % 4 * 32));
+/// Operands of step s of a product, sixteen channels or rows, from places in shared memory.
+__device__ __forceinline__ uint32_t units_of(int place) {
+  return (address_of(0) >> 4) + (place >> 4);
 }
-/// The sum is over the chunk's rows.
+/// A chunk's rows, or from some of them on: the sum is over channels, or over them.
+__device__ __forceinline__ Operand rows_operand(int tile, int s) {
+  return operand(units_of(tile) + (s / 4 * kPanel + s % 4 * 32) / 16);
+}
 __device__ __forceinline__ Operand columns_operand(int tile, int s) {
-  return operand(address_of(tile + s * 2 * kPanelEight), kPanel);
+  return operand(units_of(tile) + s * 2 * kPanelEight / 16, kPanel / 16);
 }
 /// A state's rows are channels of v; the sum is over feature channels, or over them.
 template <typename G>
 __device__ __forceinline__ Operand state_rows_operand(int state, int s) {
-  return operand(address_of(state + s / 4 * G::kStatePanel + s % 4 * 32));
+  return operand(units_of(state) + (s / 4 * G::kStatePanel + s % 4 * 32) / 16);
 }
 template <typename G>
 __device__ __forceinline__ Operand state_columns_operand(int state, int s) {
-  return operand(address_of(state + s * 2 * kPanelEight), G::kStatePanel);
+  return operand(units_of(state) + s * 2 * kPanelEight / 16, G::kStatePanel / 16);
 }
 
 /// This lane's place in sixteen rows of a panel as ldmatrix and stmatrix want it; block b of the

@@ -25,7 +25,7 @@ struct StateKeeper {
     feeder.copy_seen(-1, Place::live_tokens(args, Place::chunk(-1)));
     begin_copies(feeder, 0);
     begin(args);
-    key_sums.begin(args);
+    if constexpr (M::kHasKeySums) key_sums.begin(args);
 #pragma unroll 1
     for (int step = 0; step < count; ++step) {
       const bool more = step + 1 < count;
@@ -34,26 +34,36 @@ struct StateKeeper {
       events.say(kTilesFull);
       meet_keepers();  // numbers are there, and all have added the chunk before
       if (step > 0) events.await(kFeaturesEmpty, step - 1);
-      key_sums.publish();
+      if constexpr (M::kHasKeySums) key_sums.publish();
       feeder.make_features(step);
       show_products();
       meet_keepers();
       events.say(kFeaturesFull);
       const uint64_t live = Place::live_tokens(args, Place::chunk(step + 1));
-      if (step > 0) events.await(kTilesEmpty, step - 1);
-      if (more) feeder.copy_unseen(step + 1, live);
       if (step > 0) events.await(kStateEmpty, step - 1);
+      if constexpr (M::kOwnFeatures) {
+        feeder.make_of_own(step);
+        show_products();
+        events.say(kOwnFull);
+      }
       publish();
       show_products();
+      // Awaited before the rows can end this step: an event tells odd steps from even ones alone.
+      if (step > 0) events.await(kTilesEmpty, step - 1);
       events.say(kStateFull);
+      if (more) feeder.copy_unseen(step + 1, live);
+      if constexpr (M::kQueries) {
+        feeder.make_of_own(step);
+        events.say(kOwnFull);
+      }
       begin_adding(step);
-      if constexpr (kSweep != Sweep::kValues) key_sums.add(step);
+      if constexpr (M::kHasKeySums) key_sums.add(step);
       finish_adding();
       if (!more) continue;
       events.await(kHaloEmpty, step);
       feeder.copy_seen(step + 1, live);
-      if constexpr (M::kKeys) events.await(kValuesEmpty, step);
-      feeder.copy_values(step + 1, live);
+      if constexpr (M::kHasSecond) events.await(kSecondEmpty, step);
+      feeder.copy_second(step + 1, live);
       commit_copies();
     }
     if (kSweep != Sweep::kForward || !args.made.sums) return;
@@ -93,7 +103,7 @@ struct StateKeeper {
   __device__ __forceinline__ void begin_copies(const Feeder<G, kSweep>& feeder, int step) const {
     if (step < Place::numbers().count) {
       const uint64_t live = Place::live_tokens(feeder.args, Place::chunk(step));
-      feeder.copy_unseen(step, live), feeder.copy_seen(step, live), feeder.copy_values(step, live);
+      feeder.copy_unseen(step, live), feeder.copy_seen(step, live), feeder.copy_second(step, live);
     }
     commit_copies();
   }

@@ -29,34 +29,26 @@ __device__ __forceinline__ void weighted_probabilities(
       [](Block& c, int) { clear(c); });
 }
 
-/// One chunk. The last map's features stay in registers until they meet the state; those of a map
-/// before are made again, while products run.
+/// One chunk.
 template <typename G>
 __device__ __forceinline__ void value_rows(const Rows<G, Sweep::kValues>& rows,
                                            const typename Rows<G, Sweep::kValues>::Band& band,
                                            float near_weight) {
-  constexpr int kLast = G::kMaps - 1;
   const auto& events = rows.events;
-  Fragment f[G::kBlocks];
   ScoreFragments a;
   {
     Scores x;
     Block s[kTiles];
     rows.begin_scores(x, 0);
-    rows.template make_features<0>(f);
     events.await(kFeaturesFull, rows.step);
-    rows.begin_far_scores(s, f, 0, /*add=*/false);
-    wait_for_products<1>();
+    events.await(kOwnFull, rows.step);
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) rows.begin_far_scores(s, l, /*add=*/l > 0);
+    wait_for_products<G::kMaps>();
     x.wait();
     weighted_probabilities(x, rows, band, near_weight);
     wait_for_products<0>();
     arrived(s);
-    if constexpr (kLast > 0) {
-      rows.template make_features<kLast>(f);
-      rows.begin_far_scores(s, f, kLast, /*add=*/true);
-      wait_for_products<0>();
-      arrived(s);
-    }
     events.say(kFeaturesEmpty);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
@@ -71,13 +63,9 @@ __device__ __forceinline__ void value_rows(const Rows<G, Sweep::kValues>& rows,
   rows.begin_sum(dv, a, 1, /*add=*/false);
   commit_products();
   events.await(kStateFull, rows.step);
-  rows.begin_state_sum(dv, f, kLast);
-  Fragment again[G::kBlocks];
-  if constexpr (kLast > 0) {
-    rows.template make_features<0>(again);
-    rows.begin_state_sum(dv, again, 0);
-  }
-  wait_for_products<kLast + 1>();
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l) rows.begin_state_sum(dv, l, /*add=*/true);
+  wait_for_products<G::kMaps>();
   events.say(kHaloEmpty);
   wait_for_products<0>();
   arrived(dv);

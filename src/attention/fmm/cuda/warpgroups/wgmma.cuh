@@ -22,11 +22,12 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
 }
 
 /// An operand: where it begins in shared memory, and how far its next panel is (turned operands of
-/// more than 64 channels). This is the lower half of what the instruction wants; the upper one is
-/// always the same: the distance of eight rows, and the kind of permutation.
+/// more than 64 channels); both in units of sixteen bytes, so that constants can be added. This is
+/// the lower half of what the instruction wants; the upper one is always the same: the distance of
+/// eight rows, and the kind of permutation.
 using Operand = uint32_t;
-__device__ __forceinline__ Operand operand(uint32_t place, int next_panel = 16) {
-  return (place & 0x3ffffu) >> 4 | uint32_t(next_panel >> 4) << 16;
+__device__ __forceinline__ Operand operand(uint32_t place, int next_panel = 1) {
+  return place + (uint32_t(next_panel) << 16);
 }
 #define FMM_UPPER_HALF "0x40000040"
 static_assert(kPanelEight >> 4 == 0x40);
