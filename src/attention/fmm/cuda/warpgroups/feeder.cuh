@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the keepers put into shared memory beside the state: rows of coming chunks, feature rows, and
-// the sums of those before the chunk.
+// What the keepers, or in sums the feeders, put into shared memory beside the state: rows of coming
+// chunks, feature rows, and the sums of those before the chunk. Feeders below are either.
 #pragma once
 
+#include "attention/fmm/cuda/barrier.cuh"
 #include "attention/fmm/cuda/warpgroups/shape.cuh"
 
 namespace fmmformer::cuda::warpgroups {
 
-/// Sums of feature rows before the chunk, those of queries times their dots. Keepers' warp w has the
+/// Waits for all feeders.
+__device__ __forceinline__ void meet_feeders() { named_barrier(1, kKeeperThreads); }
+
+/// Sums of feature rows before the chunk, those of queries times their dots. Feeders' warp w has the
 /// channels from 16 w on of every map.
 template <typename G, Sweep kSweep>
 struct KeySums {
@@ -180,6 +184,14 @@ struct Feeder {
       });
     }
   }
+  /// A group of copies; empty beyond the segment.
+  __device__ __forceinline__ void begin_copies(int step) const {
+    if (step < Place::numbers().count) {
+      const uint64_t live = Place::live_tokens(args, Place::chunk(step));
+      copy_unseen(step, live), copy_seen(step, live), copy_second(step, live);
+    }
+    commit_copies();
+  }
 
  private:
   /// Sixteen rows of a chunk kCount times, from the first-th on. Dead tokens and those beyond the
@@ -221,5 +233,33 @@ struct Feeder {
                : nullptr;
   }
 };
+
+/// The feeders' part of a sum of states: they work ahead of the keepers.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ void feed_sum(const SweepArgs& args,
+                                         const Events<Memory<G, kSweep>>& events) {
+  constexpr int kAhead = Memory<G, kSweep>::kSlots - 1;  // chunks that are copied meanwhile
+  const Feeder<G, kSweep> feeder(args);
+  KeySums<G, kSweep> key_sums;
+  const int count = Place<G, kSweep>::numbers().count;
+#pragma unroll 1
+  for (int i = 0; i < kAhead; ++i) feeder.begin_copies(i);
+  key_sums.begin(args);
+#pragma unroll 1
+  for (int step = 0; step < count; ++step) {
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(kAhead - 1) : "memory");
+    show_products();
+    meet_feeders();
+    feeder.make_features(step);
+    show_products();
+    meet_feeders();
+    events.say(step % 2 ? kOddFeaturesFull : kFeaturesFull);
+    key_sums.add(step);
+    // The step before has left its rows' place, and its features' for the next one's.
+    if (step > 0) events.await(step % 2 ? kFeaturesEmpty : kOddFeaturesEmpty, (step - 1) / 2);
+    feeder.begin_copies(step + kAhead);
+  }
+  key_sums.store(args, blockIdx.x);
+}
 
 }  // namespace fmmformer::cuda::warpgroups

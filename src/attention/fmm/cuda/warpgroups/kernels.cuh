@@ -11,17 +11,24 @@
 namespace fmmformer::cuda::warpgroups {
 
 // Registers of a thread: 128 of a keeper's are the state, and products want some two dozen more.
-constexpr int kKeeperRegisters = 160, kRowsRegisters = 184;
+constexpr int kKeeperRegisters = 160, kRowsRegisters = 184, kFeederRegisters = 96;
 
 template <typename G, Sweep kSweep>
 __global__ void __launch_bounds__(Memory<G, kSweep>::kThreads, 1)
     sum_kernel(const __grid_constant__ SweepArgs args) {
   using M = Memory<G, kSweep>;
   if (is_of_no_use(args, blockIdx.x % args.segments, M::kOfQueries)) return;
-  if (threadIdx.x == 0) Place<G, kSweep>::prepare(args);
+  const Events<M> events;
+  if (threadIdx.x == 0) Place<G, kSweep>::prepare(args), events.prepare();
   __syncthreads();
   const int group = __shfl_sync(~0u, threadIdx.x / kGroupThreads, 0);
-  StateKeeper<G, kSweep>{.panel = group}.run_sum(args);
+  if (group < kKeepers) {
+    leave_registers<kFeederRegisters>();
+    feed_sum<G, kSweep>(args, events);
+  } else {
+    take_registers<kKeeperRegisters>();
+    StateKeeper<G, kSweep>{.panel = group - kKeepers}.run_sum(args, events);
+  }
 }
 
 /// work(Rows): the rows' part.

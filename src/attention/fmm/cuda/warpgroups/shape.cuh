@@ -8,7 +8,8 @@
 //   the rows     the chunk's 64 rows, sixteen a warp, from the scores to the written results
 //
 // Keepers work ahead on the next chunk where the rows have left them room; barriers in shared
-// memory say what is there and what is free.
+// memory say what is there and what is free. In sums of states there are no rows, and two more
+// warpgroups, feeders, do all that is not adding.
 #pragma once
 
 #include "attention/fmm/cuda/chunks/groups.cuh"
@@ -47,6 +48,8 @@ enum Event {
   kFeaturesEmpty,
   kStateFull,
   kStateEmpty,
+  kOddFeaturesFull,  // sums: of odd steps; those above then are of even ones
+  kOddFeaturesEmpty,
   kEvents
 };
 
@@ -57,7 +60,7 @@ struct Memory {
   static constexpr bool kKeys = kSweep == Sweep::kKeys;
   static constexpr bool kBackwards = kKeys || kSweep == Sweep::kValues;
   static constexpr bool kOfQueries = kBackwards || kSweep == Sweep::kSumOfQueries;
-  static constexpr int kThreads = kKeeperThreads + (kSums ? 0 : kGroupThreads);
+  static constexpr int kThreads = kKeeperThreads + (kSums ? kKeeperThreads : kGroupThreads);
   static constexpr int kSlots = kSums ? 4 : 2;  // chunks under way; a sum's step is short
 
   static constexpr int kBand = 0;  // [2 tensors][kSlots] tiles
@@ -160,13 +163,14 @@ struct Events {
   __device__ Events() {
     first = static_cast<uint32_t>(__cvta_generic_to_shared(shared_at<uint64_t>(M::kBarriers)));
   }
-  /// By one thread, before all. Keepers say what is full, the rows what is empty.
+  /// By one thread, before all. Keepers, or in sums feeders, say what is full; the rows, or in sums
+  /// keepers, what is empty.
   __device__ void prepare() const {
     for (int i = 0; i < kEvents; ++i) {
-      const bool full =
-          i == kTilesFull || i == kOwnFull || i == kFeaturesFull || i == kStateFull;
+      const bool full = i == kTilesFull || i == kOwnFull || i == kFeaturesFull ||
+                        i == kStateFull || i == kOddFeaturesFull;
       asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(first + 8 * i),
-                   "r"(full ? kKeeperWarps : kGroupWarps));
+                   "r"(full || M::kSums ? kKeeperWarps : kGroupWarps));
     }
   }
   /// This warp says it.

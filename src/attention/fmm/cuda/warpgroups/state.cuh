@@ -23,7 +23,7 @@ struct StateKeeper {
     KeySums<G, kSweep> key_sums;
     const int count = Place::numbers().count;
     feeder.copy_seen(-1, Place::live_tokens(args, Place::chunk(-1)));
-    begin_copies(feeder, 0);
+    feeder.begin_copies(0);
     begin(args);
     if constexpr (M::kHasKeySums) key_sums.begin(args);
 #pragma unroll 1
@@ -32,12 +32,12 @@ struct StateKeeper {
       wait_for_copies();
       show_products();
       events.say(kTilesFull);
-      meet_keepers();  // numbers are there, and all have added the chunk before
+      meet_feeders();  // numbers are there, and all have added the chunk before
       if (step > 0) events.await(kFeaturesEmpty, step - 1);
       if constexpr (M::kHasKeySums) key_sums.publish();
       feeder.make_features(step);
       show_products();
-      meet_keepers();
+      meet_feeders();
       events.say(kFeaturesFull);
       const uint64_t live = Place::live_tokens(args, Place::chunk(step + 1));
       if (step > 0) events.await(kStateEmpty, step - 1);
@@ -71,49 +71,39 @@ struct StateKeeper {
       store(args, Place::numbers().pair), key_sums.store(args, Place::numbers().pair);
   }
 
-  /// A sum's: features of a chunk are made while the chunk before is added.
-  __device__ __forceinline__ void run_sum(const SweepArgs& args) {
-    constexpr int kAhead = M::kSlots - 1;
-    const Feeder<G, kSweep> feeder(args);
-    KeySums<G, kSweep> key_sums;
+  /// A sum's: adds what feeders make.
+  __device__ __forceinline__ void run_sum(const SweepArgs& args, const Events<M>& events) {
     const int count = Place::numbers().count;
-    for (int i = 0; i < kAhead; ++i) begin_copies(feeder, i);
     begin(args);
-    key_sums.begin(args);
 #pragma unroll 1
     for (int step = 0; step < count; ++step) {
-      asm volatile("cp.async.wait_group %0;\n" ::"n"(kAhead - 1) : "memory");
-      show_products();
-      meet_keepers();
-      feeder.make_features(step);
-      show_products();
-      wait_for_products<0>();
-      meet_keepers();
-      begin_copies(feeder, step + kAhead);
-      key_sums.add(step);
+      events.await(step % 2 ? kOddFeaturesFull : kFeaturesFull, step / 2);
       begin_adding(step);
+      finish_adding();
+      events.say(step % 2 ? kOddFeaturesEmpty : kFeaturesEmpty);
     }
-    finish_adding();
-    store(args, blockIdx.x), key_sums.store(args, blockIdx.x);
+    store(args, blockIdx.x);
   }
 
  private:
-  static __device__ __forceinline__ void meet_keepers() { named_barrier(1, kKeeperThreads); }
-  /// A group of copies; empty beyond the segment.
-  __device__ __forceinline__ void begin_copies(const Feeder<G, kSweep>& feeder, int step) const {
-    if (step < Place::numbers().count) {
-      const uint64_t live = Place::live_tokens(feeder.args, Place::chunk(step));
-      feeder.copy_unseen(step, live), feeder.copy_seen(step, live), feeder.copy_second(step, live);
-    }
-    commit_copies();
-  }
   __device__ __forceinline__ void begin_adding(int step) {
     const int values = M::band(1, step & (M::kSlots - 1)) + panel * kPanel;
     begin_products();
 #pragma unroll
-    for (int s = 0; s < kTiles; ++s)
-      product<Turned::kYes, Turned::kYes>(sums, columns_operand(values, s),
-                                          columns_operand(M::features(step), s), true);
+    for (int s = 0; s < kTiles; ++s) {
+      const Operand rows = columns_operand(values, s);
+      if constexpr (!M::kSums) {
+        product<Turned::kYes, Turned::kYes>(sums, rows, columns_operand(M::features(step), s),
+                                            true);
+      } else {
+        // Sums begin with 128 registers a thread, which are too few to compile the other.
+#pragma unroll
+        for (int l = 0; l < G::kMaps; ++l)
+          product<Turned::kYes, Turned::kYes>(
+              reinterpret_cast<Block(&)[kMapBlocks]>(sums[l * kMapBlocks]), rows,
+              columns_operand(M::features(step) + l * G::kTile, s), true);
+      }
+    }
     commit_products();
   }
   __device__ __forceinline__ void finish_adding() {
