@@ -219,7 +219,9 @@ struct Feeder {
 #pragma unroll 1
     for (int n = threadIdx.x / kChunk; n < M::kNumberCount; n += kKeeperThreads / kChunk) {
       const float* source = row_numbers(n);
-      if (source) copy_number_async(M::numbers(n, slot) + token, source + from);
+      float* const to = M::numbers(n, slot) + token;
+      if (source) copy_number_async(to, source + from);
+      if (!source) *to = 0.f;  // not read, or multiplied by 0
     }
   }
   __device__ const float* row_numbers(int n) const {

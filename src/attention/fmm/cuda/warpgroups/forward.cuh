@@ -9,51 +9,41 @@ namespace fmmformer::cuda::warpgroups {
 
 /// Scores become weight * softmax inside the band and 0 outside; writes log_sum_exp.
 template <typename G>
-__device__ __forceinline__ void softmax(Scores& x, const Rows<G, Sweep::kForward>& rows,
+__device__ __forceinline__ void softmax(NearFragments& near, const Scores& x,
+                                        const Rows<G, Sweep::kForward>& rows,
                                         const typename Rows<G, Sweep::kForward>::Band& band,
                                         float weight) {
+  constexpr int kElements = 8 * chunks::kMostGroups;
   float peak[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, base[2], factor[2];
-  const auto nothing = [](Block&, int) {};
-  rows.each_near_tile(
-      x, band.groups,
-      [&](Block& c, int index, int group) {
-        const uint32_t inside = band.inside(group, rows.live_bits(index));
+  NearBlocks p;
+  rows.gather(p, x);
+  const uint32_t inside = rows.near_bits(band);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          float& score = c[i / 4][i % 4];
-          score = inside >> i & 1 ? score : -INFINITY;
-          peak[i % 4 / 2] = fmaxf(peak[i % 4 / 2], score);
-        }
-      },
-      nothing);
+  for (int i = 0; i < kElements; ++i) {
+    float& score = p[i / 8][i / 4 % 2][i % 4];
+    score = inside >> i & 1 ? score : -INFINITY;
+    peak[i % 4 / 2] = fmaxf(peak[i % 4 / 2], score);
+  }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     peak[r] = quad_max(peak[r]);
     base[r] = peak[r] == -INFINITY ? 0.f : peak[r] * band.scale;
   }
-  rows.each_near_tile(
-      x, band.groups,
-      [&](Block& c, int, int) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          float& element = c[i / 4][i % 4];
-          element = Bf16::exp2(element * band.scale - base[i % 4 / 2]);
-          total[i % 4 / 2] += element;
-        }
-      },
-      [](Block& c, int) { clear(c); });
+  for (int i = 0; i < kElements; ++i) {
+    float& element = p[i / 8][i / 4 % 2][i % 4];
+    element = Bf16::exp2(element * band.scale - base[i % 4 / 2]);
+    total[i % 4 / 2] += element;
+  }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     total[r] = quad_sum(total[r]);
     factor[r] = total[r] > 0.f ? __fdividef(weight, total[r]) : 0.f;
   }
-  rows.each_near_tile(
-      x, band.groups,
-      [&](Block& c, int, int) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) c[i / 4][i % 4] *= factor[i % 4 / 2];
-      },
-      nothing);
+  for (int i = 0; i < kElements; ++i) p[i / 8][i / 4 % 2][i % 4] *= factor[i % 4 / 2];
+#pragma unroll
+  for (int k = 0; k < chunks::kMostGroups; ++k) near[k] = rounded(p[k]);
   if (!rows.args.has_near) return;
   float* log_sum_exp = rows.args.log_sum_exp + rows.row_index(rows.args, 1, 0);
   rows.each_row_once([&](int r, int token) {
@@ -63,19 +53,19 @@ __device__ __forceinline__ void softmax(Scores& x, const Rows<G, Sweep::kForward
   });
 }
 
-/// a += weight * far_scale / norm * s inside the chunk; `factor` becomes what the rows were
-/// multiplied by. `before`: <f(q), key sums before the chunk>, as two parts. Writes normalisers.
+/// a += weight * far_scale / norm * s inside the chunk (first map: a = ...); `factor` becomes what
+/// the rows were multiplied by. `before`: <f(q), key sums before the chunk>, as two parts. Writes
+/// normalisers.
 template <typename G>
-__device__ __forceinline__ void add_scores(Scores& a, Block (&s)[kTiles], float (&factor)[2],
-                                           const float (&before)[4],
+__device__ __forceinline__ void add_scores(Block (&a)[kTiles], Block (&s)[kTiles],
+                                           float (&factor)[2], const float (&before)[4],
                                            const Rows<G, Sweep::kForward>& rows, int map,
                                            float weight) {
   const SweepArgs& args = rows.args;
   float sum[2] = {0.f, 0.f}, norm[2];
+  rows.cut(s);
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
-    if (!rows.is_far_tile(t)) continue;
-    if (t == rows.tile) cut_at_diagonal</*kBefore=*/false>(s[t]);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
       sum[r] += (s[t][0][2 * r] + s[t][0][2 * r + 1]) + (s[t][1][2 * r] + s[t][1][2 * r + 1]);
@@ -88,10 +78,10 @@ __device__ __forceinline__ void add_scores(Scores& a, Block (&s)[kTiles], float 
     factor[r] = __fdividef(weight * args.far_scale, norm[r]);
   }
 #pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
-    if (!rows.is_far_tile(t)) continue;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) a.main[t][i / 4][i % 4] += factor[i % 4 / 2] * s[t][i / 4][i % 4];
+  for (int i = 0; i < 8 * kTiles; ++i) {
+    float& to = a[i / 8][i / 4 % 2][i % 4];
+    const float score = factor[i % 4 / 2] * s[i / 8][i / 4 % 2][i % 4];
+    to = map == 0 ? score : to + score;
   }
   if (!chunks::has_row_sums(args)) return;
   float* normalisers = args.normalisers + rows.row_index(args, G::kMaps, map);
@@ -103,12 +93,13 @@ template <typename G, int kMap>
 __device__ __forceinline__ void multiply_key_sums(float (&before)[4],
                                                   const Rows<G, Sweep::kForward>& rows) {
   using M = Memory<G, Sweep::kForward>;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) before[i] = 0.f;
+  float sums[2][4] = {};  // two: half as many wait for one another
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b)
-    Bf16::multiply(before, rows.template features<kMap>(b),
+    Bf16::multiply(sums[b % 2], rows.template features<kMap>(b),
                    chunks::KeySumOperands<G>::load(M::kKeySums, kMap, b));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) before[i] = sums[0][i] + sums[1][i];
 }
 /// sum += factor c, with factors of rows g and g + 8.
 template <int kCount>
@@ -126,23 +117,26 @@ __device__ __forceinline__ void forward_rows(const Rows<G, Sweep::kForward>& row
                                              const chunks::Weights<G>& weights) {
   const auto& events = rows.events;
   float factor[G::kMaps][2];
-  ScoreFragments rounded_a;
+  NearFragments near;
+  Fragment far[kTiles];
   {
-    Scores a;
-    Block s[G::kMaps][kTiles];
-    float before[G::kMaps][4];
-    rows.begin_scores(a, 0);
+    Scores x;
+    rows.begin_scores(x, 0);
     wait_for_products<0>();
-    a.wait();
-    softmax(a, rows, band, weights.of[G::kMaps]);
+    x.wait();
+    softmax(near, x, rows, band, weights.of[G::kMaps]);
+  }
+  {
+    Block s[G::kMaps][kTiles], a[kTiles];
+    float before[G::kMaps][4];
     events.await(kFeaturesFull, rows.step);
     events.await(kOwnFull, rows.step);
-#pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) rows.begin_far_scores(s[l], l, /*add=*/false);
     each_map<G>([&](auto map) {
       constexpr int kMap = decltype(map)::value;
       multiply_key_sums<G, kMap>(before[kMap], rows);
     });
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) rows.begin_far_scores(s[l], l, /*add=*/false);
     wait_for_products<0>();
     events.say(kFeaturesEmpty);
 #pragma unroll
@@ -150,16 +144,19 @@ __device__ __forceinline__ void forward_rows(const Rows<G, Sweep::kForward>& row
       arrived(s[l]);
       add_scores(a, s[l], factor[l], before[l], rows, l, weights.of[l]);
     }
-    rounded_a = rounded_scores(a);
+    round_tiles(far, a);
   }
   Block out[G::kBlocks], of_map[G::kBlocks];
-  begin_products();
-  rows.begin_sum(out, rounded_a, 1, /*add=*/false);
-  commit_products();
-  events.await(kStateFull, rows.step);
+  {
+    Fragment operands[kTiles + chunks::kHalo];
+    rows.begin_near_sum(out, operands, near, 1, /*add=*/false);
+    events.await(kStateFull, rows.step);
+    wait_for_products<0>();
+    arrived(out);
+    events.say(kHaloEmpty);
+  }
+  rows.begin_far_sum(out, far, 1);
   rows.begin_state_sum(of_map, 0, /*add=*/false);
-  wait_for_products<1>();
-  events.say(kHaloEmpty);
   wait_for_products<0>();
   arrived(out), arrived(of_map);
   add_rows(out, of_map, factor[0]);

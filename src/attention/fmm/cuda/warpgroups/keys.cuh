@@ -7,49 +7,43 @@
 
 namespace fmmformer::cuda::warpgroups {
 
-/// Gradients of the near field's scores wait in shared memory, each lane's its own, until dk has use
-/// for them: registers do not hold them. For every group of the band.
+/// Scores p become probabilities inside the band, 0 outside.
 template <typename G>
-__device__ __forceinline__ uint4* stash_of(int group) {
-  return shared_at<uint4>(Memory<G, Sweep::kKeys>::kStash) + group * kGroupThreads +
-         threadIdx.x % kGroupThreads;
-}
-template <typename G>
-__device__ __forceinline__ void load_stash(ScoreFragments& a, const Rows<G, Sweep::kKeys>& rows,
-                                           int groups) {
+__device__ __forceinline__ void probabilities(NearBlocks& p, const Rows<G, Sweep::kKeys>& rows,
+                                              const typename Rows<G, Sweep::kKeys>::Band& band) {
+  const uint32_t inside = rows.near_bits(band);
 #pragma unroll
-  for (int i = 0; i < kTiles + chunks::kHalo; ++i) {
-    const int group = i - rows.tile;
-    uint4 f = make_uint4(0, 0, 0, 0);
-    if (group >= 0 && group < groups) f = *stash_of<G>(group);
-    a.of(i) = {{f.x, f.y, f.z, f.w}};
+  for (int k = 0; k < chunks::kMostGroups; ++k) {
+    float2 log_sums[2];
+    rows.column_numbers(log_sums, chunks::kLogSumExp, rows.tile + k);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float log_sum = i % 2 ? log_sums[i / 4].y : log_sums[i / 4].x;
+      float& element = p[k][i / 4][i % 4];
+      element = Bf16::exp2(element * band.scale - log_sum * kLog2E);
+      element = inside >> (8 * k + i) & 1 ? element : 0.f;
+    }
   }
 }
-
-/// From scores x to the stash: their gradients in the near field, times near_scale.
+/// From probabilities p: the gradients of scores in the near field, times near_scale.
 template <typename G>
-__device__ __forceinline__ void near_key(Scores& x, Scores& g, const Rows<G, Sweep::kKeys>& rows,
-                                         const typename Rows<G, Sweep::kKeys>::Band& band, float weight) {
+__device__ __forceinline__ void near_key(NearFragments& near, const NearBlocks& p, const Scores& g,
+                                         const Rows<G, Sweep::kKeys>& rows, float weight) {
   const float factor = rows.args.near_scale * weight;
-  rows.each_near_tile(
-      x, g, band.groups,
-      [&](Block& c, Block& gradient, int index, int group) {
-        const uint32_t inside = band.inside(group, rows.live_bits(index));
-        float2 log_sums[2], dots[2];
-        rows.column_numbers(log_sums, chunks::kLogSumExp, index);
-        rows.column_numbers(dots, chunks::kDot<G> + G::kMaps, index);
+  NearBlocks gradient;
+  rows.gather(gradient, g);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const float log_sum = i % 2 ? log_sums[i / 4].y : log_sums[i / 4].x;
-          float& element = c[i / 4][i % 4];
-          element = inside >> i & 1 ? element : -INFINITY;
-          element = Bf16::exp2(element * band.scale - log_sum * kLog2E);
-          element *= factor * gradient[i / 4][i % 4] - (i % 2 ? dots[i / 4].y : dots[i / 4].x);
-        }
-        const Fragment f = rounded(c);
-        *stash_of<G>(group) = make_uint4(f.r[0], f.r[1], f.r[2], f.r[3]);
-      },
-      [](Block&, int) {});
+  for (int k = 0; k < chunks::kMostGroups; ++k) {
+    float2 dots[2];
+    rows.column_numbers(dots, chunks::kDot<G> + G::kMaps, rows.tile + k);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float dot = i % 2 ? dots[i / 4].y : dots[i / 4].x;
+      float& element = gradient[k][i / 4][i % 4];
+      element = p[k][i / 4][i % 4] * (factor * element - dot);
+    }
+    near[k] = rounded(gradient[k]);
+  }
 }
 
 /// A map's (g - dot), from the diagonal on.
@@ -64,10 +58,9 @@ __device__ __forceinline__ void make_differences(Fragment (&m)[kTiles], const Bl
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const float here = g[t][i / 4][i % 4] - (i % 2 ? dots[i / 4].y : dots[i / 4].x);
-      difference[i / 4][i % 4] = rows.is_far_tile(t) ? here : 0.f;
+      difference[i / 4][i % 4] = rows.far_bits >> (8 * t + i) & 1 ? here : 0.f;
     }
     m[t] = rounded(difference);
-    if (t == rows.tile) cut_at_diagonal</*kBefore=*/true>(m[t]);
   }
 }
 /// Begins u = (own rows of v) T^T + (g - dot) f(q): a map's gradient with respect to f, but for the
@@ -110,38 +103,62 @@ __device__ __forceinline__ void finish_far_key(Block (&u)[G::kBlocks],
   }
 }
 
+/// Begins g = (own rows of v) grad_out^T inside the chunk.
+template <typename G>
+__device__ __forceinline__ void begin_chunk_gradient(Block (&g)[kTiles],
+                                                     const Rows<G, Sweep::kKeys>& rows) {
+  begin_products();
+#pragma unroll
+  for (int s = 0; s < G::kBlocks; ++s)
+    product<Turned::kNo, Turned::kNo>(g, rows_operand(rows.own(1), s),
+                                      rows_operand(rows.band(1), s), s > 0);
+  commit_products();
+}
+
 template <typename G>
 __device__ __forceinline__ void key_rows(const Rows<G, Sweep::kKeys>& rows,
                                                  const typename Rows<G, Sweep::kKeys>::Band& band,
                                                  float near_weight) {
-  Fragment m[G::kMaps][kTiles];
+  NearFragments near;
+  Fragment m[kTiles];
   {
-    Scores g, x;
-    rows.begin_scores(g, 1);
-    rows.begin_scores(x, 0);
+    Scores g;
+    NearBlocks p;
+    {
+      Scores x;
+      rows.begin_scores(x, 0);
+      rows.begin_scores(g, 1);
+      wait_for_products<1>();
+      x.wait();
+      rows.gather(p, x);
+    }
+    probabilities(p, rows, band);
     wait_for_products<0>();
-    g.wait(), x.wait();
-    near_key(x, g, rows, band, near_weight);
-#pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) make_differences(m[l], g.main, rows, l);
+    g.wait();
+    near_key(near, p, g, rows, near_weight);
+    make_differences(m, g.main, rows, 0);
   }
   rows.events.await(kFeaturesFull, rows.step);
   rows.events.await(kStateFull, rows.step);
   Block dk[G::kBlocks];
-  begin_far_key(dk, m[0], rows, 0);
+  begin_far_key(dk, m, rows, 0);
   finish_far_key<G, 0>(dk, rows);
-  // The near field's part meets the first map's, not before: fewer registers are in use then.
-  ScoreFragments near;
-  load_stash(near, rows, band.groups);
-  begin_products();
-  rows.begin_sum(dk, near, 0, /*add=*/true);
-  commit_products();
-  wait_for_products<0>();
-  arrived(dk);
+  // The near field's part meets the first map's, not before, and g is made again for the second:
+  // fewer registers are in use then.
+  Block g[kTiles];
+  {
+    Fragment operands[kTiles + chunks::kHalo];
+    rows.begin_near_sum(dk, operands, near, 0, /*add=*/true);
+    if constexpr (G::kMaps > 1) begin_chunk_gradient(g, rows);
+    wait_for_products<0>();
+    arrived(dk);
+  }
   rows.events.say(kHaloEmpty);
   if constexpr (G::kMaps > 1) {
+    arrived(g);
+    make_differences(m, g, rows, 1);
     Block u[G::kBlocks];
-    begin_far_key(u, m[1], rows, 1);
+    begin_far_key(u, m, rows, 1);
     finish_far_key<G, 1>(u, rows);
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b) add(dk[b], u[b]);

@@ -10,42 +10,36 @@ namespace fmmformer::cuda::warpgroups {
 /// From scores x: `near` becomes the gradients of scores in the near field, times near_scale;
 /// writes row dots. Returns <dO, near field> of rows g and g + 8: the gradient of the weight.
 template <typename G>
-__device__ __forceinline__ float near_query(ScoreFragments& near, Scores& x, Scores& g,
+__device__ __forceinline__ float near_query(NearFragments& near, const Scores& x, const Scores& g,
                                             const Rows<G, Sweep::kQueries>& rows,
                                             const typename Rows<G, Sweep::kQueries>::Band& band,
                                             const float (&log_sum_exp)[2], float weight) {
+  constexpr int kElements = 8 * chunks::kMostGroups;
   const SweepArgs& args = rows.args;
   const float log_sum[2] = {log_sum_exp[0] * kLog2E, log_sum_exp[1] * kLog2E};
   const float factor = args.near_scale * weight;
   float dot[2] = {0.f, 0.f}, by_weight = 0.f;
-  rows.each_near_tile(
-      x, g, band.groups,
-      [&](Block& c, Block& gradient, int index, int group) {
-        const uint32_t inside = band.inside(group, rows.live_bits(index));
+  NearBlocks p, gradient;
+  rows.gather(p, x), rows.gather(gradient, g);
+  const uint32_t inside = rows.near_bits(band);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          float& element = c[i / 4][i % 4];
-          element = inside >> i & 1 ? element : -INFINITY;
-          element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]);
-          dot[i % 4 / 2] += element * gradient[i / 4][i % 4];
-        }
-      },
-      [](Block&, int) {});
+  for (int i = 0; i < kElements; ++i) {
+    float& element = p[i / 8][i / 4 % 2][i % 4];
+    element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]);
+    element = inside >> i & 1 ? element : 0.f;
+    dot[i % 4 / 2] += element * gradient[i / 8][i / 4 % 2][i % 4];
+  }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     dot[r] = quad_sum(dot[r]);
     by_weight += dot[r];
     dot[r] *= factor;
   }
-  rows.each_near_tile(
-      x, g, band.groups,
-      [&](Block& c, Block& gradient, int index, int) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i)
-          c[i / 4][i % 4] *= factor * gradient[i / 4][i % 4] - dot[i % 4 / 2];
-        near.of(index) = rounded(c);
-      },
-      [&](Block&, int index) { near.of(index) = {{0, 0, 0, 0}}; });
+  for (int i = 0; i < kElements; ++i)
+    p[i / 8][i / 4 % 2][i % 4] *= factor * gradient[i / 8][i / 4 % 2][i % 4] - dot[i % 4 / 2];
+#pragma unroll
+  for (int k = 0; k < chunks::kMostGroups; ++k) near[k] = rounded(p[k]);
   if (!args.has_near) return 0.f;
   float* dots = args.row_dots + rows.row_index(args, G::kFields, G::kMaps);
   rows.each_row_once([&](int r, int token) { dots[token] = dot[r]; });
@@ -57,13 +51,10 @@ template <typename G>
 __device__ __forceinline__ void add_chunk_dot(float (&dot)[2], const Block (&g)[kTiles],
                                               Block (&s)[kTiles],
                                               const Rows<G, Sweep::kQueries>& rows) {
+  rows.cut(s);
 #pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
-    if (!rows.is_far_tile(t)) continue;
-    if (t == rows.tile) cut_at_diagonal</*kBefore=*/false>(s[t]);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) dot[i % 4 / 2] += g[t][i / 4][i % 4] * s[t][i / 4][i % 4];
-  }
+  for (int i = 0; i < 8 * kTiles; ++i)
+    dot[i % 4 / 2] += g[i / 8][i / 4 % 2][i % 4] * s[i / 8][i / 4 % 2][i % 4];
 }
 /// dot += <f, u>, for a block of channels.
 __device__ __forceinline__ void add_dot(float (&dot)[2], const Fragment& f, const Block& u) {
@@ -118,10 +109,11 @@ __device__ __forceinline__ void make_differences(Fragment (&m)[kTiles], const fl
     for (int i = 0; i < kTiles / 2; ++i) {
       const int t = half * kTiles / 2 + i;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) g[i][j / 4][j % 4] -= dot[j % 4 / 2];
+      for (int j = 0; j < 8; ++j) {
+        float& element = g[i][j / 4][j % 4];
+        element = rows.far_bits >> (8 * t + j) & 1 ? element - dot[j % 4 / 2] : 0.f;
+      }
       m[t] = rounded(g[i]);
-      if (t == rows.tile) cut_at_diagonal</*kBefore=*/false>(m[t]);
-      if (!rows.is_far_tile(t)) m[t] = {{0, 0, 0, 0}};
     }
   }
 }
@@ -190,7 +182,7 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   using M = Memory<G, Sweep::kQueries>;
   const SweepArgs& args = rows.args;
   const auto& events = rows.events;
-  ScoreFragments near;
+  NearFragments near;
   float norm[G::kMaps][2], dot[G::kMaps][2];
   {
     Scores g;
@@ -230,11 +222,12 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   Block dq[G::kBlocks];
   by_weight[0] += far_query<G, 0>(dq, dot[0], norm[0], rows, weights.of[0]);
   // The near field's part meets the first map's, not before: fewer registers are in use then.
-  begin_products();
-  rows.begin_sum(dq, near, 0, /*add=*/true);
-  commit_products();
-  wait_for_products<0>();
-  arrived(dq);
+  {
+    Fragment operands[kTiles + chunks::kHalo];
+    rows.begin_near_sum(dq, operands, near, 0, /*add=*/true);
+    wait_for_products<0>();
+    arrived(dq);
+  }
   events.say(kHaloEmpty);
   if constexpr (G::kMaps > 1) {
     Block u[G::kBlocks];

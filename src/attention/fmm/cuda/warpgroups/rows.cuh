@@ -13,23 +13,9 @@ struct Scores {
 
   __device__ __forceinline__ void wait() { arrived(main), arrived(halo); }
 };
-/// Rounded, as left operands.
-struct ScoreFragments {
-  Fragment main[kTiles], halo[chunks::kHalo];
-
-  __device__ __forceinline__ Fragment& of(int index) {  // -2 to 5
-    return index >= 0 && index < kTiles ? main[index & 3] : halo[index & 1];
-  }
-};
-
-__device__ __forceinline__ ScoreFragments rounded_scores(const Scores& x) {
-  ScoreFragments a;
-#pragma unroll
-  for (int t = 0; t < kTiles; ++t) a.main[t] = rounded(x.main[t]);
-#pragma unroll
-  for (int t = 0; t < chunks::kHalo; ++t) a.halo[t] = rounded(x.halo[t]);
-  return a;
-}
+/// Of them what a band sees: up to three tiles, groups; see chunks::Band.
+using NearBlocks = Block[chunks::kMostGroups];
+using NearFragments = Fragment[chunks::kMostGroups];
 
 template <typename G, Sweep kSweep>
 struct Rows {
@@ -41,9 +27,17 @@ struct Rows {
   const Events<M>& events;
   int tile = threadIdx.x / kWarpSize % kGroupWarps;  // of the chunk: this warp's rows
   LanePlace lane{tile * kBlockDim};
+  uint32_t far_bits = 0;  // which elements of the chunk's tiles are not beyond the diagonal
   int step = 0;
 
-  __device__ Rows(const SweepArgs& args, const Events<M>& events) : args(args), events(events) {}
+  __device__ Rows(const SweepArgs& args, const Events<M>& events) : args(args), events(events) {
+    for (int i = 0; i < 8 * kTiles; ++i) {
+      const int column = i / 8 * kBlockDim + column_of(i / 4 % 2, i);
+      const int row = tile * kBlockDim + row_of(i % 4);
+      if (kAfter ? column >= row : column <= row) far_bits |= 1u << i;
+    }
+    asm volatile("" : "+r"(far_bits));  // not to be computed again in every step
+  }
   /// body() for every chunk.
   template <typename Body>
   __device__ __forceinline__ void walk(const Body& body) {
@@ -161,47 +155,81 @@ struct Rows {
     }
     commit_products();
   }
-  /// Begins sum += a (rows of the band's tensor `which`), or, without `add`, sum = ...
-  __device__ __forceinline__ void begin_sum(Block (&sum)[G::kBlocks], const ScoreFragments& a,
-                                            int which, bool add) const {
-#pragma unroll
-    for (int s = 0; s < chunks::kHalo; ++s)
-      product<Turned::kYes>(sum, a.halo[s], columns_operand(halo(which), s), add || s > 0);
-#pragma unroll
-    for (int s = 0; s < kTiles; ++s)
-      product<Turned::kYes>(sum, a.main[s], columns_operand(band(which), s), true);
-  }
+  // What follows has no branches by tile: jumps cost more than the instructions that they save.
 
-  /// For every tile: body(block, index, group of the band) where the warp's rows see it, else
-  /// otherwise(block, index).
-  template <typename Body, typename Otherwise>
-  __device__ __forceinline__ void each_near_tile(Scores& x, int groups, const Body& body,
-                                                 const Otherwise& otherwise) const {
-    const auto of_one = [&](Block& c, Block&, int index, int group) { body(c, index, group); };
-    each_near_tile(x, x, groups, of_one, otherwise);
-  }
-  /// The same with a second matrix of the same tiles.
-  template <typename Body, typename Otherwise>
-  __device__ __forceinline__ void each_near_tile(Scores& x, Scores& y, int groups,
-                                                 const Body& body,
-                                                 const Otherwise& otherwise) const {
+  /// The tiles that the warp's rows see in the near field.
+  __device__ __forceinline__ void gather(NearBlocks& near, const Scores& x) const {
+    const bool odd = tile & 1, upper = tile & 2;
 #pragma unroll
-    for (int i = 0; i < kTiles + chunks::kHalo; ++i) {
-      const int index = kAfter ? i : i - chunks::kHalo;
-      const bool main = index >= 0 && index < kTiles;
-      Block& block = main ? x.main[index & 3] : x.halo[index & 1];
-      Block& other = main ? y.main[index & 3] : y.halo[index & 1];
-      const int group = kAfter ? index - tile : tile - index;
-      if (group >= 0 && group < groups) {
-        body(block, other, index, group);
-      } else {
-        otherwise(block, index);
-      }
+    for (int i = 0; i < 8 * chunks::kMostGroups; ++i) {
+      const auto of_warp = [&](int warp) {
+        const int index = kAfter ? warp + i / 8 : warp - i / 8;
+        return (index >= 0 && index < kTiles ? x.main[index & 3]
+                                             : x.halo[index & 1])[i / 4 % 2][i % 4];
+      };
+      const float low = odd ? of_warp(1) : of_warp(0), high = odd ? of_warp(3) : of_warp(2);
+      near[i / 8][i / 4 % 2][i % 4] = upper ? high : low;
     }
   }
-  /// Whether the chunk's tile `index` has anything for the warp's rows in the far field.
-  __device__ __forceinline__ bool is_far_tile(int index) const {
-    return kAfter ? index >= tile : index <= tile;
+  /// Which of their elements are in the band, and live: eight bits a group.
+  __device__ __forceinline__ uint32_t near_bits(const Band& band) const {
+    if (band.groups == 0) return 0;
+    if ((Place::live(0) & Place::live(1)) == ~uint64_t(0)) return band.bits;
+    uint32_t bits = 0;
+#pragma unroll
+    for (int k = 0; k < chunks::kMostGroups; ++k)
+      bits |= band.inside(k, live_bits(kAfter ? tile + k : tile - k)) << 8 * k;
+    return bits;
+  }
+  /// Back to the places among the tiles; zeros elsewhere. Index: -2 to 5.
+  __device__ __forceinline__ Fragment near_fragment(const NearFragments& near, int index) const {
+    Fragment f = {{0, 0, 0, 0}};
+#pragma unroll
+    for (int k = 0; k < chunks::kMostGroups; ++k) {
+      const int warp = kAfter ? index - k : index + k;
+      if (warp < 0 || warp >= kTiles) continue;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) f.r[i] = tile == warp ? near[k].r[i] : f.r[i];
+    }
+    return f;
+  }
+  /// Begins sum += near (rows of the band's tensor `which`), or, without `add`, sum = ...; the
+  /// operands must stay until it is done.
+  __device__ __forceinline__ void begin_near_sum(Block (&sum)[G::kBlocks],
+                                                 Fragment (&operands)[kTiles + chunks::kHalo],
+                                                 const NearFragments& near, int which,
+                                                 bool add) const {
+    constexpr int kFirst = kAfter ? 0 : -chunks::kHalo;
+#pragma unroll
+    for (int i = 0; i < kTiles + chunks::kHalo; ++i) operands[i] = near_fragment(near, kFirst + i);
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < kTiles + chunks::kHalo; ++i) {
+      const int index = kFirst + i;
+      const bool main = index >= 0 && index < kTiles;
+      product<Turned::kYes>(sum, operands[i],
+                            columns_operand(main ? band(which) : halo(which),
+                                            main ? index : index & 1),
+                            add || i > 0);
+    }
+    commit_products();
+  }
+  /// Begins sum += a (the chunk's rows of the band's tensor `which`).
+  __device__ __forceinline__ void begin_far_sum(Block (&sum)[G::kBlocks],
+                                                const Fragment (&a)[kTiles], int which) const {
+    begin_products();
+#pragma unroll
+    for (int s = 0; s < kTiles; ++s)
+      product<Turned::kYes>(sum, a[s], columns_operand(band(which), s), true);
+    commit_products();
+  }
+  /// Clears what is beyond the diagonal.
+  __device__ __forceinline__ void cut(Block (&s)[kTiles]) const {
+#pragma unroll
+    for (int i = 0; i < 8 * kTiles; ++i) {
+      float& element = s[i / 8][i / 4 % 2][i % 4];
+      element = far_bits >> i & 1 ? element : 0.f;
+    }
   }
 
   /// Writes the rows by way of their own tile `stage`, which nobody needs any more. Zeros for dead
@@ -250,6 +278,10 @@ __device__ __forceinline__ void to_input_gradient(Block& gradient, const Fragmen
     float* at = gradient[j / 2] + j % 2 * 2;
     at[0] *= here * low, at[1] *= here * high;
   }
+}
+__device__ __forceinline__ void round_tiles(Fragment (&a)[kTiles], const Block (&s)[kTiles]) {
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) a[t] = rounded(s[t]);
 }
 __device__ __forceinline__ void add(Block& sum, const Block& c) {
 #pragma unroll

@@ -74,9 +74,8 @@ struct Memory {
   static constexpr int kMadeTiles = kOwnFeatures ? G::kMaps : kQueries ? 1 : 0;
   static constexpr int kFeatures = kMade + kMadeTiles * G::kTile;  // [1, or for sums 2][kMaps] tiles
   static constexpr int kState = kFeatures + (kSums ? 2 : 1) * G::kMaps * G::kTile;
-  static constexpr int kStash = kState + (kSums ? 0 : G::kMaps * G::kStateOfMap);
-  static constexpr int kStashBytes = kKeys ? chunks::kMostGroups * 16 * kGroupThreads : 0;
-  static constexpr int kNumbers = kStash + kStashBytes;  // see chunks: [count][kSlots][kChunk]
+  static constexpr int kNumbers =  // see chunks: [count][kSlots][kChunk]
+      kState + (kSums ? 0 : G::kMaps * G::kStateOfMap);
   static constexpr int kNumberCount =
       !kOfQueries ? 0 : kSweep == Sweep::kValues ? 1 + G::kMaps : 2 * G::kFields;
   static constexpr int kKeySums = kNumbers + kNumberCount * kSlots * kChunk * int(sizeof(float));

@@ -7,26 +7,27 @@
 
 namespace fmmformer::cuda::warpgroups {
 
-/// Scores x become weight * probabilities inside the band, 0 outside.
+/// From scores x: weight * probabilities inside the band, 0 outside.
 template <typename G>
 __device__ __forceinline__ void weighted_probabilities(
-    Scores& x, const Rows<G, Sweep::kValues>& rows,
+    NearFragments& near, const Scores& x, const Rows<G, Sweep::kValues>& rows,
     const typename Rows<G, Sweep::kValues>::Band& band, float weight) {
-  rows.each_near_tile(
-      x, band.groups,
-      [&](Block& c, int index, int group) {
-        const uint32_t inside = band.inside(group, rows.live_bits(index));
-        float2 log_sums[2];
-        rows.column_numbers(log_sums, chunks::kLogSumExp, index);
+  NearBlocks p;
+  rows.gather(p, x);
+  const uint32_t inside = rows.near_bits(band);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const float log_sum = i % 2 ? log_sums[i / 4].y : log_sums[i / 4].x;
-          float& element = c[i / 4][i % 4];
-          element = inside >> i & 1 ? element : -INFINITY;
-          element = weight * Bf16::exp2(element * band.scale - log_sum * kLog2E);
-        }
-      },
-      [](Block& c, int) { clear(c); });
+  for (int k = 0; k < chunks::kMostGroups; ++k) {
+    float2 log_sums[2];
+    rows.column_numbers(log_sums, chunks::kLogSumExp, rows.tile + k);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float log_sum = i % 2 ? log_sums[i / 4].y : log_sums[i / 4].x;
+      float& element = p[k][i / 4][i % 4];
+      element = weight * Bf16::exp2(element * band.scale - log_sum * kLog2E);
+      element = inside >> (8 * k + i) & 1 ? element : 0.f;
+    }
+    near[k] = rounded(p[k]);
+  }
 }
 
 /// One chunk.
@@ -35,7 +36,8 @@ __device__ __forceinline__ void value_rows(const Rows<G, Sweep::kValues>& rows,
                                            const typename Rows<G, Sweep::kValues>::Band& band,
                                            float near_weight) {
   const auto& events = rows.events;
-  ScoreFragments a;
+  NearFragments near;
+  Fragment far[kTiles];
   {
     Scores x;
     Block s[kTiles];
@@ -46,22 +48,17 @@ __device__ __forceinline__ void value_rows(const Rows<G, Sweep::kValues>& rows,
     for (int l = 0; l < G::kMaps; ++l) rows.begin_far_scores(s, l, /*add=*/l > 0);
     wait_for_products<G::kMaps>();
     x.wait();
-    weighted_probabilities(x, rows, band, near_weight);
+    weighted_probabilities(near, x, rows, band, near_weight);
     wait_for_products<0>();
     arrived(s);
     events.say(kFeaturesEmpty);
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-      if (!rows.is_far_tile(t)) continue;
-      if (t == rows.tile) cut_at_diagonal</*kBefore=*/true>(s[t]);
-      add(x.main[t], s[t]);
-    }
-    a = rounded_scores(x);
+    rows.cut(s);
+    round_tiles(far, s);
   }
   Block dv[G::kBlocks];
-  begin_products();
-  rows.begin_sum(dv, a, 1, /*add=*/false);
-  commit_products();
+  Fragment operands[kTiles + chunks::kHalo];
+  rows.begin_near_sum(dv, operands, near, 1, /*add=*/false);
+  rows.begin_far_sum(dv, far, 1);
   events.await(kStateFull, rows.step);
 #pragma unroll
   for (int l = 0; l < G::kMaps; ++l) rows.begin_state_sum(dv, l, /*add=*/true);
