@@ -44,7 +44,7 @@ struct KeySums {
     float* to = args.made.key_sums + entry * G::kMaps * G::kDim;
     each([&](int channel, int l, float& sum) { to[l * G::kDim + channel] = sum; });
   }
-  __device__ __forceinline__ void publish() {
+  __device__ __forceinline__ void publish(int step) {
     if (lane_id() % 4 != 0) return;
     if constexpr (kSweep == Sweep::kForward) {
       // The order is that of chunks::KeySumOperands.
@@ -57,7 +57,7 @@ struct KeySums {
         to[0] = high, to[4 * kOfLane * 2] = Elem(sum - float(high));
       });
     } else {
-      float* to = shared_at<float>(M::kKeySums);
+      float* to = M::key_sums(step);
       each([&](int channel, int l, float& sum) { to[l * G::kDim + channel] = sum; });
     }
   }
@@ -158,7 +158,8 @@ struct Feeder {
     const int slot = step & (M::kSlots - 1);
     const uint64_t live = Place::live(slot);
     const int from = M::band(0, slot) + offset, to = M::features(step) + offset;
-#pragma unroll 1
+    constexpr int kAtOnce = M::kSums ? 2 : 1;  // keepers have few registers
+#pragma unroll kAtOnce
     for (int i = 0; i < kTimes; ++i) {
       const uint4 raw = *shared_at<uint4>(from + i * kBytesAtOnce);
       const uint32_t x[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -188,7 +189,9 @@ struct Feeder {
   __device__ __forceinline__ void begin_copies(int step) const {
     if (step < Place::numbers().count) {
       const uint64_t live = Place::live_tokens(args, Place::chunk(step));
-      copy_unseen(step, live), copy_seen(step, live), copy_second(step, live);
+      copy_unseen(step, live), copy_seen(step, live);
+      if constexpr (!M::kSums) commit_copies();
+      copy_second(step, live);
     }
     commit_copies();
   }

@@ -84,13 +84,15 @@ __device__ __forceinline__ void begin_far_key(Block (&u)[G::kBlocks], const Frag
 template <typename G, int kMap>
 __device__ __forceinline__ void finish_far_key(Block (&u)[G::kBlocks],
                                                const Rows<G, Sweep::kKeys>& rows) {
-  const float* sums = shared_at<float>(Memory<G, Sweep::kKeys>::kKeySums) + kMap * G::kDim +
-                      lane_id() % 4 * 2;
+  const float* sums =
+      Memory<G, Sweep::kKeys>::key_sums(rows.step) + kMap * G::kDim + lane_id() % 4 * 2;
   const float ones[2] = {1.f, 1.f};
   wait_for_products<0>();
   arrived(u);
-  // The state, the features and v have served.
-  if (kMap + 1 == G::kMaps) rows.events.say(kStateEmpty), rows.events.say(kSecondEmpty);
+  if (kMap + 1 == G::kMaps) {  // the state, the features and v have served
+    rows.events.say(kSecondEmpty), rows.events.say(kFeaturesEmpty);
+    rows.events.say(kStateEmpty);
+  }
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b) {
 #pragma unroll
@@ -163,7 +165,6 @@ __device__ __forceinline__ void key_rows(const Rows<G, Sweep::kKeys>& rows,
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b) add(dk[b], u[b]);
   }
-  rows.events.say(kFeaturesEmpty);  // with the sums
   rows.write(rows.args.dk, dk, rows.own(0));
 }
 

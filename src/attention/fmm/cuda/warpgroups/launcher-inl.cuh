@@ -56,12 +56,4 @@ cudaError_t Launcher<kDim>::key_sweep(const SweepArgs& args, cudaStream_t stream
   });
 }
 
-#ifdef FMM_CLOCKS
-void read_clocks(long long* to) {
-  cudaMemcpyFromSymbol(to, waited, sizeof(waited));
-  static long long zero[4][10];
-  cudaMemcpyToSymbol(waited, zero, sizeof(waited));
-}
-#endif
-
 }  // namespace fmmformer::cuda::warpgroups

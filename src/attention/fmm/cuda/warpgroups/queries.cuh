@@ -7,28 +7,35 @@
 
 namespace fmmformer::cuda::warpgroups {
 
-/// From scores x: `near` becomes the gradients of scores in the near field, times near_scale;
-/// writes row dots. Returns <dO, near field> of rows g and g + 8: the gradient of the weight.
+/// Scores p become probabilities inside the band, 0 outside.
 template <typename G>
-__device__ __forceinline__ float near_query(NearFragments& near, const Scores& x, const Scores& g,
-                                            const Rows<G, Sweep::kQueries>& rows,
-                                            const typename Rows<G, Sweep::kQueries>::Band& band,
-                                            const float (&log_sum_exp)[2], float weight) {
-  constexpr int kElements = 8 * chunks::kMostGroups;
-  const SweepArgs& args = rows.args;
-  const float log_sum[2] = {log_sum_exp[0] * kLog2E, log_sum_exp[1] * kLog2E};
-  const float factor = args.near_scale * weight;
-  float dot[2] = {0.f, 0.f}, by_weight = 0.f;
-  NearBlocks p, gradient;
-  rows.gather(p, x), rows.gather(gradient, g);
+__device__ __forceinline__ void probabilities(NearBlocks& p, const Rows<G, Sweep::kQueries>& rows,
+                                              const typename Rows<G, Sweep::kQueries>::Band& band) {
+  float log_sum[2] = {0.f, 0.f};
+  if (rows.args.has_near) rows.load_numbers(log_sum, rows.args.log_sum_exp, 1, 0);
   const uint32_t inside = rows.near_bits(band);
 #pragma unroll
-  for (int i = 0; i < kElements; ++i) {
+  for (int i = 0; i < 8 * chunks::kMostGroups; ++i) {
     float& element = p[i / 8][i / 4 % 2][i % 4];
-    element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]);
+    element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2] * kLog2E);
     element = inside >> i & 1 ? element : 0.f;
-    dot[i % 4 / 2] += element * gradient[i / 8][i / 4 % 2][i % 4];
   }
+}
+/// From probabilities p: `near` becomes the gradients of scores in the near field, times
+/// near_scale; writes row dots. Returns <dO, near field> of rows g and g + 8: the gradient of the
+/// weight.
+template <typename G>
+__device__ __forceinline__ float near_query(NearFragments& near, NearBlocks& p, const Scores& g,
+                                            const Rows<G, Sweep::kQueries>& rows, float weight) {
+  constexpr int kElements = 8 * chunks::kMostGroups;
+  const SweepArgs& args = rows.args;
+  const float factor = args.near_scale * weight;
+  float dot[2] = {0.f, 0.f}, by_weight = 0.f;
+  NearBlocks gradient;
+  rows.gather(gradient, g);
+#pragma unroll
+  for (int i = 0; i < kElements; ++i)
+    dot[i % 4 / 2] += p[i / 8][i / 4 % 2][i % 4] * gradient[i / 8][i / 4 % 2][i % 4];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     dot[r] = quad_sum(dot[r]);
@@ -186,17 +193,19 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   float norm[G::kMaps][2], dot[G::kMaps][2];
   {
     Scores g;
+    NearBlocks p;
     {
       Scores x;
-      rows.begin_scores(g, 1);
       rows.begin_scores(x, 0);
-      float log_sum_exp[2] = {0.f, 0.f};
-      if (args.has_near) rows.load_numbers(log_sum_exp, args.log_sum_exp, 1, 0);
-      wait_for_products<0>();
-      g.wait(), x.wait();
-      by_weight[G::kMaps] +=
-          near_query(near, x, g, rows, band, log_sum_exp, weights.of[G::kMaps]);
+      rows.begin_scores(g, 1);
+      wait_for_products<1>();
+      x.wait();
+      rows.gather(p, x);
     }
+    probabilities(p, rows, band);
+    wait_for_products<0>();
+    g.wait();
+    by_weight[G::kMaps] += near_query(near, p, g, rows, weights.of[G::kMaps]);
     events.await(kFeaturesFull, rows.step);
     events.await(kOwnFull, rows.step);
     each_map<G>([&](auto map) {

@@ -80,9 +80,11 @@ struct Memory {
       !kOfQueries ? 0 : kSweep == Sweep::kValues ? 1 + G::kMaps : 2 * G::kFields;
   static constexpr int kKeySums = kNumbers + kNumberCount * kSlots * kChunk * int(sizeof(float));
   // float [maps][kDim]; forward, see chunks::KeySumOperands: as many bytes.
+  // For dk of two steps: keepers make the next features while the rows still need the sums.
   static constexpr bool kHasKeySums = kSweep != Sweep::kValues;
-  static constexpr int kBarriers =
-      kKeySums + (kHasKeySums ? G::kMaps * G::kDim * int(sizeof(float)) : 0);
+  static constexpr int kKeySumSlots = kKeys ? 2 : kHasKeySums ? 1 : 0,
+                       kKeySumBytes = G::kMaps * G::kDim * int(sizeof(float));
+  static constexpr int kBarriers = kKeySums + kKeySumSlots * kKeySumBytes;
   static constexpr int kPlace = kBarriers + kEvents * 8;  // see Place::Numbers
   static constexpr int kBytes = kPlace + 6 * 4 + kSlots * 8;
 
@@ -95,6 +97,9 @@ struct Memory {
   /// The features of a step.
   static __device__ __forceinline__ int features(int step) {
     return kFeatures + (kSums ? step % 2 * G::kMaps * G::kTile : 0);
+  }
+  static __device__ __forceinline__ float* key_sums(int step) {
+    return shared_at<float>(kKeySums + step % kKeySumSlots * kKeySumBytes);
   }
   static __device__ __forceinline__ float* numbers(int which, int slot) {
     return shared_at<float>(kNumbers) + (which * kSlots + slot) * kChunk;
@@ -151,9 +156,6 @@ struct Place {
   }
 };
 
-#ifdef FMM_CLOCKS
-__device__ long long waited[4][10];
-#endif
 /// What one role tells another.
 template <typename M>
 struct Events {
@@ -183,9 +185,6 @@ struct Events {
   /// Waits until all have said it in step `step`.
   __device__ __forceinline__ void await(Event event, int step) const {
     uint32_t done;
-#ifdef FMM_CLOCKS
-    const long long t0 = clock64();
-#endif
     do {
       asm volatile(
           "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
@@ -194,13 +193,6 @@ struct Events {
           : "r"(first + 8 * event), "r"(step & 1)
           : "memory");
     } while (!done);
-#ifdef FMM_CLOCKS
-    if (blockIdx.x == 150 && threadIdx.x % 128 == 0) {
-      waited[threadIdx.x / 128][event] += clock64() - t0;
-      if (event == kTilesFull && step == 4) waited[3][0] = clock64();
-      if (event == kTilesFull && step == 28) waited[3][1] = clock64();
-    }
-#endif
   }
 };
 

@@ -29,14 +29,18 @@ struct StateKeeper {
 #pragma unroll 1
     for (int step = 0; step < count; ++step) {
       const bool more = step + 1 < count;
-      wait_for_copies();
-      show_products();
-      events.say(kTilesFull);
-      meet_feeders();  // numbers are there, and all have added the chunk before
-      if (step > 0) events.await(kFeaturesEmpty, step - 1);
-      if constexpr (M::kHasKeySums) key_sums.publish();
-      feeder.make_features(step);
-      show_products();
+      if constexpr (M::kHasSecond) {
+        wait_for_older_copies();  // own rows of the second tensor come later
+        make_features(feeder, key_sums, events, step);
+        wait_for_copies();
+        show_products();
+        events.say(kTilesFull);
+      } else {
+        wait_for_copies();
+        show_products();
+        events.say(kTilesFull);
+        make_features(feeder, key_sums, events, step);
+      }
       meet_feeders();
       events.say(kFeaturesFull);
       const uint64_t live = Place::live_tokens(args, Place::chunk(step + 1));
@@ -62,6 +66,7 @@ struct StateKeeper {
       if (!more) continue;
       events.await(kHaloEmpty, step);
       feeder.copy_seen(step + 1, live);
+      commit_copies();
       if constexpr (M::kHasSecond) events.await(kSecondEmpty, step);
       feeder.copy_second(step + 1, live);
       commit_copies();
@@ -86,6 +91,16 @@ struct StateKeeper {
   }
 
  private:
+  /// The chunk's, and the sums of those before it.
+  __device__ __forceinline__ void make_features(const Feeder<G, kSweep>& feeder,
+                                                KeySums<G, kSweep>& key_sums,
+                                                const Events<M>& events, int step) const {
+    meet_feeders();  // numbers are there, and all have added the chunk before
+    if (step > 0) events.await(kFeaturesEmpty, step - 1);
+    if constexpr (M::kHasKeySums) key_sums.publish(step);
+    feeder.make_features(step);
+    show_products();
+  }
   __device__ __forceinline__ void begin_adding(int step) {
     const int values = M::band(1, step & (M::kSlots - 1)) + panel * kPanel;
     begin_products();
