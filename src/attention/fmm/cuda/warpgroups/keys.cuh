@@ -89,9 +89,8 @@ __device__ __forceinline__ void finish_far_key(Block (&u)[G::kBlocks],
   const float ones[2] = {1.f, 1.f};
   wait_for_products<0>();
   arrived(u);
-  if (kMap + 1 == G::kMaps) {  // the state, the features and v have served
+  if (kMap + 1 == G::kMaps) {  // the features and v have served
     rows.events.say(kSecondEmpty), rows.events.say(kFeaturesEmpty);
-    rows.events.say(kStateEmpty);
   }
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b) {
@@ -105,26 +104,14 @@ __device__ __forceinline__ void finish_far_key(Block (&u)[G::kBlocks],
   }
 }
 
-/// Begins g = (own rows of v) grad_out^T inside the chunk.
-template <typename G>
-__device__ __forceinline__ void begin_chunk_gradient(Block (&g)[kTiles],
-                                                     const Rows<G, Sweep::kKeys>& rows) {
-  begin_products();
-#pragma unroll
-  for (int s = 0; s < G::kBlocks; ++s)
-    product<Turned::kNo, Turned::kNo>(g, rows_operand(rows.own(1), s),
-                                      rows_operand(rows.band(1), s), s > 0);
-  commit_products();
-}
-
 template <typename G>
 __device__ __forceinline__ void key_rows(const Rows<G, Sweep::kKeys>& rows,
                                                  const typename Rows<G, Sweep::kKeys>::Band& band,
                                                  float near_weight) {
   NearFragments near;
   Fragment m[kTiles];
+  Scores g;
   {
-    Scores g;
     NearBlocks p;
     {
       Scores x;
@@ -138,33 +125,28 @@ __device__ __forceinline__ void key_rows(const Rows<G, Sweep::kKeys>& rows,
     wait_for_products<0>();
     g.wait();
     near_key(near, p, g, rows, near_weight);
-    make_differences(m, g.main, rows, 0);
   }
+  make_differences(m, g.main, rows, 0);
   rows.events.await(kFeaturesFull, rows.step);
   rows.events.await(kStateFull, rows.step);
   Block dk[G::kBlocks];
   begin_far_key(dk, m, rows, 0);
   finish_far_key<G, 0>(dk, rows);
-  // The near field's part meets the first map's, not before, and g is made again for the second:
-  // fewer registers are in use then.
-  Block g[kTiles];
   {
     Fragment operands[kTiles + chunks::kHalo];
     rows.begin_near_sum(dk, operands, near, 0, /*add=*/true);
-    if constexpr (G::kMaps > 1) begin_chunk_gradient(g, rows);
     wait_for_products<0>();
     arrived(dk);
   }
   rows.events.say(kHaloEmpty);
   if constexpr (G::kMaps > 1) {
-    arrived(g);
-    make_differences(m, g, rows, 1);
-    Block u[G::kBlocks];
-    begin_far_key(u, m, rows, 1);
-    finish_far_key<G, 1>(u, rows);
-#pragma unroll
-    for (int b = 0; b < G::kBlocks; ++b) add(dk[b], u[b]);
+    make_differences(m, g.main, rows, 1);
+    rows.put_aside(dk);
+    begin_far_key(dk, m, rows, 1);
+    finish_far_key<G, 1>(dk, rows);
+    rows.add_aside(dk);
   }
+  rows.events.say(kStateEmpty);
   rows.write(rows.args.dk, dk, rows.own(0));
 }
 

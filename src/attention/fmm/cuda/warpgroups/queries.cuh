@@ -95,33 +95,19 @@ __device__ __forceinline__ float finish_dots(float (&dot)[2], float (&factor)[2]
   return by_weight;
 }
 
-/// m = g - dot up to the diagonal, with g = grad_out v^T made again: by halves, since registers hold
-/// no more of it beside two results.
+/// m = g - dot up to the diagonal.
 template <typename G>
-__device__ __forceinline__ void make_differences(Fragment (&m)[kTiles], const float (&dot)[2],
+__device__ __forceinline__ void make_differences(Fragment (&m)[kTiles], const Block (&g)[kTiles],
+                                                 const float (&dot)[2],
                                                  const Rows<G, Sweep::kQueries>& rows) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    Block g[kTiles / 2];
-    begin_products();
+  for (int t = 0; t < kTiles; ++t) {
+    Block difference;
 #pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s)
-      product<Turned::kNo, Turned::kNo>(
-          g, rows_operand(rows.own(1), s),
-          rows_operand(rows.band(1) + half * kHaloBytes, s), s > 0);
-    commit_products();
-    wait_for_products<0>();
-    arrived(g);
-#pragma unroll
-    for (int i = 0; i < kTiles / 2; ++i) {
-      const int t = half * kTiles / 2 + i;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        float& element = g[i][j / 4][j % 4];
-        element = rows.far_bits >> (8 * t + j) & 1 ? element - dot[j % 4 / 2] : 0.f;
-      }
-      m[t] = rounded(g[i]);
-    }
+    for (int i = 0; i < 8; ++i)
+      difference[i / 4][i % 4] =
+          rows.far_bits >> (8 * t + i) & 1 ? g[t][i / 4][i % 4] - dot[i % 4 / 2] : 0.f;
+    m[t] = rounded(difference);
   }
 }
 /// u += the rest of a map's gradient with respect to f: m f(k), and -dot times the key sums before
@@ -152,7 +138,7 @@ __device__ __forceinline__ void add_chunk_gradient(Block (&u)[G::kBlocks],
 /// <dO, far field>.
 template <typename G, int kMap>
 __device__ __forceinline__ float far_query(Block (&u)[G::kBlocks], float (&dot)[2],
-                                           const float (&norm)[2],
+                                           const Block (&g)[kTiles], const float (&norm)[2],
                                            const Rows<G, Sweep::kQueries>& rows, float weight) {
   using M = Memory<G, Sweep::kQueries>;
   float factor[2];
@@ -165,13 +151,12 @@ __device__ __forceinline__ float far_query(Block (&u)[G::kBlocks], float (&dot)[
   commit_products();
   wait_for_products<0>();
   arrived(u);
-  if (kMap + 1 == G::kMaps) rows.events.say(kStateEmpty);
+  if (kMap + 1 == G::kMaps) rows.events.say(kSecondEmpty);
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b) add_dot(dot, rows.template features<kMap>(b), u[b]);
   const float by_weight = finish_dots(dot, factor, norm, rows, kMap, weight);
   Fragment m[kTiles];
-  make_differences(m, dot, rows);
-  if (kMap + 1 == G::kMaps) rows.events.say(kSecondEmpty);
+  make_differences(m, g, dot, rows);
   add_chunk_gradient(u, m, dot, rows, kMap);
   if (kMap + 1 == G::kMaps) rows.events.say(kFeaturesEmpty);
 #pragma unroll
@@ -191,8 +176,8 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   const auto& events = rows.events;
   NearFragments near;
   float norm[G::kMaps][2], dot[G::kMaps][2];
+  Scores g;
   {
-    Scores g;
     NearBlocks p;
     {
       Scores x;
@@ -206,31 +191,29 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
     wait_for_products<0>();
     g.wait();
     by_weight[G::kMaps] += near_query(near, p, g, rows, weights.of[G::kMaps]);
-    events.await(kFeaturesFull, rows.step);
-    events.await(kOwnFull, rows.step);
-    each_map<G>([&](auto map) {
-      constexpr int kMap = decltype(map)::value;
-      Fragment f[G::kBlocks];
-      Block s[kTiles];
-#pragma unroll
-      for (int b = 0; b < G::kBlocks; ++b) f[b] = rows.template features<kMap>(b);
-      begin_products();
-#pragma unroll
-      for (int b = 0; b < G::kBlocks; ++b)
-        product<Turned::kNo>(s, f[b], rows_operand(M::kFeatures + kMap * G::kTile, b), b > 0);
-      commit_products();
-      norm[kMap][0] = norm[kMap][1] = args.fixed_norm, dot[kMap][0] = dot[kMap][1] = 0.f;
-      if (chunks::has_row_sums(args))
-        rows.load_numbers(norm[kMap], args.normalisers, G::kMaps, kMap);
-      wait_for_products<0>();
-      arrived(s);
-      add_chunk_dot(dot[kMap], g.main, s, rows);
-    });
   }
+  events.await(kFeaturesFull, rows.step);
+  events.await(kOwnFull, rows.step);
+  each_map<G>([&](auto map) {
+    constexpr int kMap = decltype(map)::value;
+    Fragment f[G::kBlocks];
+    Block s[kTiles];
+#pragma unroll
+    for (int b = 0; b < G::kBlocks; ++b) f[b] = rows.template features<kMap>(b);
+    begin_products();
+#pragma unroll
+    for (int b = 0; b < G::kBlocks; ++b)
+      product<Turned::kNo>(s, f[b], rows_operand(M::kFeatures + kMap * G::kTile, b), b > 0);
+    commit_products();
+    norm[kMap][0] = norm[kMap][1] = args.fixed_norm, dot[kMap][0] = dot[kMap][1] = 0.f;
+    if (chunks::has_row_sums(args)) rows.load_numbers(norm[kMap], args.normalisers, G::kMaps, kMap);
+    wait_for_products<0>();
+    arrived(s);
+    add_chunk_dot(dot[kMap], g.main, s, rows);
+  });
   events.await(kStateFull, rows.step);
   Block dq[G::kBlocks];
-  by_weight[0] += far_query<G, 0>(dq, dot[0], norm[0], rows, weights.of[0]);
-  // The near field's part meets the first map's, not before: fewer registers are in use then.
+  by_weight[0] += far_query<G, 0>(dq, dot[0], g.main, norm[0], rows, weights.of[0]);
   {
     Fragment operands[kTiles + chunks::kHalo];
     rows.begin_near_sum(dq, operands, near, 0, /*add=*/true);
@@ -239,11 +222,11 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   }
   events.say(kHaloEmpty);
   if constexpr (G::kMaps > 1) {
-    Block u[G::kBlocks];
-    by_weight[1] += far_query<G, 1>(u, dot[1], norm[1], rows, weights.of[1]);
-#pragma unroll
-    for (int b = 0; b < G::kBlocks; ++b) add(dq[b], u[b]);
+    rows.put_aside(dq);
+    by_weight[1] += far_query<G, 1>(dq, dot[1], g.main, norm[1], rows, weights.of[1]);
+    rows.add_aside(dq);
   }
+  events.say(kStateEmpty);
   rows.write(args.dq, dq, rows.own(0));
 }
 

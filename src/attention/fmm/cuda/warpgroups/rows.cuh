@@ -197,9 +197,10 @@ struct Rows {
   /// operands must stay until it is done.
   __device__ __forceinline__ void begin_near_sum(Block (&sum)[G::kBlocks],
                                                  Fragment (&operands)[kTiles + chunks::kHalo],
-                                                 const NearFragments& near, int which,
+                                                 NearFragments& near, int which,
                                                  bool add) const {
     constexpr int kFirst = kAfter ? 0 : -chunks::kHalo;
+    arrived(near);  // operands are twice as many registers: not to be made before
 #pragma unroll
     for (int i = 0; i < kTiles + chunks::kHalo; ++i) operands[i] = near_fragment(near, kFirst + i);
     begin_products();
@@ -229,6 +230,27 @@ struct Rows {
     for (int i = 0; i < 8 * kTiles; ++i) {
       float& element = s[i / 8][i / 4 % 2][i % 4];
       element = far_bits >> i & 1 ? element : 0.f;
+    }
+  }
+
+  /// A result waits where the first map's state was, which the rows have no more use for: registers
+  /// do not hold two results beside what makes them. Each lane has its own place.
+  __device__ __forceinline__ float4* aside(int i) const {
+    return shared_at<float4>(M::kState) + i * kGroupThreads + threadIdx.x % kGroupThreads;
+  }
+  __device__ __forceinline__ void put_aside(const Block (&c)[G::kBlocks]) const {
+#pragma unroll
+    for (int i = 0; i < 2 * G::kBlocks; ++i) {
+      const float(&from)[4] = c[i / 2][i % 2];
+      *aside(i) = make_float4(from[0], from[1], from[2], from[3]);
+    }
+  }
+  __device__ __forceinline__ void add_aside(Block (&c)[G::kBlocks]) const {
+#pragma unroll
+    for (int i = 0; i < 2 * G::kBlocks; ++i) {
+      const float4 more = *aside(i);
+      float(&to)[4] = c[i / 2][i % 2];
+      to[0] += more.x, to[1] += more.y, to[2] += more.z, to[3] += more.w;
     }
   }
 
@@ -282,10 +304,6 @@ __device__ __forceinline__ void to_input_gradient(Block& gradient, const Fragmen
 __device__ __forceinline__ void round_tiles(Fragment (&a)[kTiles], const Block (&s)[kTiles]) {
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) a[t] = rounded(s[t]);
-}
-__device__ __forceinline__ void add(Block& sum, const Block& c) {
-#pragma unroll
-  for (int i = 0; i < 8; ++i) sum[i / 4][i % 4] += c[i / 4][i % 4];
 }
 
 }  // namespace fmmformer::cuda::warpgroups
