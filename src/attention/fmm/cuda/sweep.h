@@ -4,11 +4,12 @@
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: heads of 16 or 32 channels by warps that own a strip of tokens
 // each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/; with 128
-// channels and the products of a Hopper GPU, warpgroups/) or, in fp32, of 64 or 32 (chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles
-// (roles/), in steps of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a
-// warp. Products run on tensor cores; the running state stays on the chip, in registers but for
-// chunks_fp32/. Where the pairs alone do not fill the GPU, a sequence is cut into segments, and
-// sum_states makes what each of them starts from.
+// channels and the products of a Hopper GPU, warpgroups/) or, in fp32, of 64 or 32 (chunks_fp32/);
+// in bf16 other heads of up to 128 channels by warps with roles (roles/), in steps of sixteen
+// tokens; all else in chunks of 32 to 128 tokens, sixteen of them a warp. Products run on tensor
+// cores; the running state stays on the chip, in registers but for chunks_fp32/. Where the pairs
+// alone do not fill the GPU, a sequence is cut into segments, and sum_states makes what each of
+// them starts from.
 //
 // A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
 // sums meet in fp32 memory.
@@ -143,11 +144,11 @@ struct Gpu {
   int capability = 0;    // ten times the compute capability
 };
 
-/// The kernels for a pass over everything. Strips and chunks want the paper's maps in the paper's order, D = Dv, a narrow band and
-/// rows that start at multiples of sixteen bytes, in bf16 or fp32: strips D of 16 or 32; chunks D
-/// of 64 or 128, causal, without unit features, with blend weights that are equal for
-/// all channels of a head. Warpgroups are for chunks with D of 128 in bf16, without dropout, on GPUs
-/// of compute capability 9.0.
+/// The kernels for a pass over everything. Strips and chunks want the paper's maps in the paper's
+/// order, D = Dv, a narrow band and rows that start at multiples of sixteen bytes, in bf16 or fp32:
+/// strips D of 16 or 32; chunks D of 64 or 128, causal, without unit features, with blend weights
+/// that are equal for all channels of a head. Warpgroups are for chunks with D of 128 in bf16,
+/// without dropout, on GPUs of compute capability 9.0.
 Walks fitting_walks(const SweepArgs& args, const Gpu& gpu);
 
 /// What the kernels for a call carry in one pass.

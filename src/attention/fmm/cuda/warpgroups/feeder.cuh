@@ -11,8 +11,8 @@ namespace fmmformer::cuda::warpgroups {
 /// Waits for all feeders.
 __device__ __forceinline__ void meet_feeders() { named_barrier(1, kKeeperThreads); }
 
-/// Sums of feature rows before the chunk, those of queries times their dots. Feeders' warp w has the
-/// channels from 16 w on of every map.
+/// Sums of feature rows before the chunk, those of queries times their dots. Feeders' warp w has
+/// the channels from 16 w on of every map.
 template <typename G, Sweep kSweep>
 struct KeySums {
   using M = Memory<G, kSweep>;
@@ -64,16 +64,15 @@ struct KeySums {
   /// The chunk's feature rows, as a product with a column of ones or dots.
   __device__ __forceinline__ void add(int step) {
     const int lane = lane_id(), row = lane / 16 * 8 + lane % 8, slot = step & (M::kSlots - 1);
-    const int mine = M::features(step) + warp() / 4 * kPanel +
-                     swizzled(row, warp() % 4 * 2 + lane / 8 % 2);
+    const int mine =
+        M::features(step) + warp() / 4 * kPanel + swizzled(row, warp() % 4 * 2 + lane / 8 % 2);
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) {
       float sum[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
         Fragment f;
-        Bf16::ldmatrix4_transposed(
-            f.r, shared_at<Elem>(mine + l * G::kTile + t * 2 * kPanelEight));
+        Bf16::ldmatrix4_transposed(f.r, shared_at<Elem>(mine + l * G::kTile + t * 2 * kPanelEight));
         Bf16::B factors = {{kOnes, kOnes}};
         if constexpr (M::kOfQueries) {
           const float* dots = M::numbers(chunks::kDot<G> + l, slot) + t * kBlockDim + lane % 4 * 2;
@@ -95,7 +94,7 @@ struct Feeder {
   static constexpr int kTimes = kChunk / kRowsAtOnce, kHalf = kTimes / 2;
   using Place = warpgroups::Place<G, kSweep>;
   const SweepArgs& args;
-  int row, piece, offset;  // this thread's in the first rows of a tile
+  int row, piece, offset;   // this thread's in the first rows of a tile
   float factors[G::kMaps];  // weight * far_scale, for queries
 
   __device__ __forceinline__ explicit Feeder(const SweepArgs& args) : args(args) {
@@ -127,7 +126,7 @@ struct Feeder {
 #pragma unroll
     for (int which = 0; which < 2; ++which)
       copy<kHalf>(M::band(which, slot), band_view(which), chunk, live, first);
-    if constexpr (M::kOfQueries) copy_numbers(slot, chunk);
+    if constexpr (M::kNumberCount > 0) copy_numbers(slot, chunk);
   }
   /// From own rows: their features, or exp(-|x|).
   __device__ __forceinline__ void make_of_own(int step) const {

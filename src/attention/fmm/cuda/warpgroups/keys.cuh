@@ -106,8 +106,8 @@ __device__ __forceinline__ void finish_far_key(Block (&u)[G::kBlocks],
 
 template <typename G>
 __device__ __forceinline__ void key_rows(const Rows<G, Sweep::kKeys>& rows,
-                                                 const typename Rows<G, Sweep::kKeys>::Band& band,
-                                                 float near_weight) {
+                                         const typename Rows<G, Sweep::kKeys>::Band& band,
+                                         float near_weight) {
   NearFragments near;
   Fragment m[kTiles];
   Scores g;

@@ -9,7 +9,8 @@ namespace fmmformer::cuda::warpgroups {
 
 using chunks::kChunk;
 
-/// The key sweep is two: dk, then dv. Each then fits the registers, and together they take no longer.
+/// The key sweep is two: dk, then dv. Each then fits the registers, and together they take no
+/// longer.
 enum class Sweep { kForward, kQueries, kKeys, kValues, kSumOfKeys, kSumOfQueries };
 
 template <int kDim>

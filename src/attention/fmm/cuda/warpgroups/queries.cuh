@@ -11,8 +11,8 @@ namespace fmmformer::cuda::warpgroups {
 template <typename G>
 __device__ __forceinline__ void probabilities(NearBlocks& p, const Rows<G, Sweep::kQueries>& rows,
                                               const typename Rows<G, Sweep::kQueries>::Band& band) {
-  float log_sum[2] = {0.f, 0.f};
-  if (rows.args.has_near) rows.load_numbers(log_sum, rows.args.log_sum_exp, 1, 0);
+  float log_sum[2];
+  rows.row_numbers(log_sum, chunks::kLogSumExp);
   const uint32_t inside = rows.near_bits(band);
 #pragma unroll
   for (int i = 0; i < 8 * chunks::kMostGroups; ++i) {
@@ -77,11 +77,11 @@ __device__ __forceinline__ void add_dot(float (&dot)[2], const Fragment& f, cons
 /// rest of this one want them; writes row dots. Returns <dO, far field>.
 template <typename G>
 __device__ __forceinline__ float finish_dots(float (&dot)[2], float (&factor)[2],
-                                             const float (&norm)[2],
                                              const Rows<G, Sweep::kQueries>& rows, int map,
                                              float weight) {
   const SweepArgs& args = rows.args;
-  float by_weight = 0.f;
+  float by_weight = 0.f, norm[2] = {args.fixed_norm, args.fixed_norm};
+  if (chunks::has_row_sums(args)) rows.row_numbers(norm, chunks::kNorm<G> + map);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     dot[r] = quad_sum(dot[r]);
@@ -138,7 +138,7 @@ __device__ __forceinline__ void add_chunk_gradient(Block (&u)[G::kBlocks],
 /// <dO, far field>.
 template <typename G, int kMap>
 __device__ __forceinline__ float far_query(Block (&u)[G::kBlocks], float (&dot)[2],
-                                           const Block (&g)[kTiles], const float (&norm)[2],
+                                           const Block (&g)[kTiles],
                                            const Rows<G, Sweep::kQueries>& rows, float weight) {
   using M = Memory<G, Sweep::kQueries>;
   float factor[2];
@@ -154,7 +154,7 @@ __device__ __forceinline__ float far_query(Block (&u)[G::kBlocks], float (&dot)[
   if (kMap + 1 == G::kMaps) rows.events.say(kSecondEmpty);
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b) add_dot(dot, rows.template features<kMap>(b), u[b]);
-  const float by_weight = finish_dots(dot, factor, norm, rows, kMap, weight);
+  const float by_weight = finish_dots(dot, factor, rows, kMap, weight);
   Fragment m[kTiles];
   make_differences(m, g, dot, rows);
   add_chunk_gradient(u, m, dot, rows, kMap);
@@ -175,7 +175,7 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   const SweepArgs& args = rows.args;
   const auto& events = rows.events;
   NearFragments near;
-  float norm[G::kMaps][2], dot[G::kMaps][2];
+  float dot[G::kMaps][2];
   Scores g;
   {
     NearBlocks p;
@@ -205,15 +205,14 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
     for (int b = 0; b < G::kBlocks; ++b)
       product<Turned::kNo>(s, f[b], rows_operand(M::kFeatures + kMap * G::kTile, b), b > 0);
     commit_products();
-    norm[kMap][0] = norm[kMap][1] = args.fixed_norm, dot[kMap][0] = dot[kMap][1] = 0.f;
-    if (chunks::has_row_sums(args)) rows.load_numbers(norm[kMap], args.normalisers, G::kMaps, kMap);
+    dot[kMap][0] = dot[kMap][1] = 0.f;
     wait_for_products<0>();
     arrived(s);
     add_chunk_dot(dot[kMap], g.main, s, rows);
   });
   events.await(kStateFull, rows.step);
   Block dq[G::kBlocks];
-  by_weight[0] += far_query<G, 0>(dq, dot[0], g.main, norm[0], rows, weights.of[0]);
+  by_weight[0] += far_query<G, 0>(dq, dot[0], g.main, rows, weights.of[0]);
   {
     Fragment operands[kTiles + chunks::kHalo];
     rows.begin_near_sum(dq, operands, near, 0, /*add=*/true);
@@ -223,7 +222,7 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   events.say(kHaloEmpty);
   if constexpr (G::kMaps > 1) {
     rows.put_aside(dq);
-    by_weight[1] += far_query<G, 1>(dq, dot[1], g.main, norm[1], rows, weights.of[1]);
+    by_weight[1] += far_query<G, 1>(dq, dot[1], g.main, rows, weights.of[1]);
     rows.add_aside(dq);
   }
   events.say(kStateEmpty);

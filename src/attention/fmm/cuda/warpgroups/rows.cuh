@@ -53,9 +53,7 @@ struct Rows {
 
   /// Keeps the compiler from computing addresses before the walk: those of a step are cheaper than
   /// the registers that would hold them.
-  __device__ __forceinline__ void forget() {
-    asm volatile("" : "+r"(lane.row), "+r"(lane.piece));
-  }
+  __device__ __forceinline__ void forget() { asm volatile("" : "+r"(lane.row), "+r"(lane.piece)); }
 
   __device__ __forceinline__ int slot() const { return step & 1; }
   __device__ __forceinline__ int band(int which) const { return M::band(which, slot()); }
@@ -89,17 +87,14 @@ struct Rows {
       if (token < args.length) body(r, token);
     }
   }
-  __device__ __forceinline__ int64_t row_index(const SweepArgs& args, int fields,
-                                               int field) const {
+  __device__ __forceinline__ int64_t row_index(const SweepArgs& args, int fields, int field) const {
     return Place::row_index(args, fields, field);
   }
-  /// Numbers of rows g and g + 8, from one of [pairs, fields, length].
-  __device__ __forceinline__ void load_numbers(float (&numbers)[2], const float* all, int fields,
-                                               int field) const {
-    const float* mine = all + Place::row_index(args, fields, field);
+  /// One of a query's numbers, of rows g and g + 8.
+  __device__ __forceinline__ void row_numbers(float (&numbers)[2], int which) const {
+    const float* mine = M::numbers(which, slot()) + tile * kBlockDim;
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
-      numbers[r] = mine[min(first_token() + tile * kBlockDim + row_of(2 * r), args.length - 1)];
+    for (int r = 0; r < 2; ++r) numbers[r] = mine[row_of(2 * r)];
   }
 
   /// Sixteen channels of the warp's rows in a tile.
@@ -138,9 +133,9 @@ struct Rows {
     begin_products();
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b)
-      product<Turned::kNo, Turned::kNo>(
-          sum, rows_operand(M::kMade + map * G::kTile, b),
-          state_rows_operand<G>(M::kState + map * G::kStateOfMap, b), add || b > 0);
+      product<Turned::kNo, Turned::kNo>(sum, rows_operand(M::kMade + map * G::kTile, b),
+                                        state_rows_operand<G>(M::kState + map * G::kStateOfMap, b),
+                                        add || b > 0);
     commit_products();
   }
 
@@ -197,8 +192,7 @@ struct Rows {
   /// operands must stay until it is done.
   __device__ __forceinline__ void begin_near_sum(Block (&sum)[G::kBlocks],
                                                  Fragment (&operands)[kTiles + chunks::kHalo],
-                                                 NearFragments& near, int which,
-                                                 bool add) const {
+                                                 NearFragments& near, int which, bool add) const {
     constexpr int kFirst = kAfter ? 0 : -chunks::kHalo;
     arrived(near);  // operands are twice as many registers: not to be made before
 #pragma unroll
@@ -208,10 +202,10 @@ struct Rows {
     for (int i = 0; i < kTiles + chunks::kHalo; ++i) {
       const int index = kFirst + i;
       const bool main = index >= 0 && index < kTiles;
-      product<Turned::kYes>(sum, operands[i],
-                            columns_operand(main ? band(which) : halo(which),
-                                            main ? index : index & 1),
-                            add || i > 0);
+      product<Turned::kYes>(
+          sum, operands[i],
+          columns_operand(main ? band(which) : halo(which), main ? index : index & 1),
+          add || i > 0);
     }
     commit_products();
   }

@@ -32,19 +32,19 @@ struct Shape {
   static constexpr int kDim = 128, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr int kBlocks = kDim / kBlockDim, kPanels = kDim / 64;
   static constexpr bool kDrops = false;
-  static constexpr int kTile = kPanels * kPanel;                 // a tensor's rows of a chunk
-  static constexpr int kStatePanel = kDim * kPanelRow;           // 64 channels of a state's rows
+  static constexpr int kTile = kPanels * kPanel;        // a tensor's rows of a chunk
+  static constexpr int kStatePanel = kDim * kPanelRow;  // 64 channels of a state's rows
   static constexpr int kStateOfMap = kPanels * kStatePanel;
 };
 
 /// Barriers, each of which completes once a chunk.
 enum Event {
-  kTilesFull,      // rows are in shared memory,
-  kTilesEmpty,     // and no longer needed:
-  kHaloEmpty,      // those of the chunk before, as the band sees them;
-  kSecondEmpty,    // own rows of the second tensor
-  kOwnFull,        // what keepers made of own rows: features, or exp(-|x|)
-  kFeaturesFull,   // feature rows and the sums of those before the chunk
+  kTilesFull,     // rows are in shared memory,
+  kTilesEmpty,    // and no longer needed:
+  kHaloEmpty,     // those of the chunk before, as the band sees them;
+  kSecondEmpty,   // own rows of the second tensor
+  kOwnFull,       // what keepers made of own rows: features, or exp(-|x|)
+  kFeaturesFull,  // feature rows and the sums of those before the chunk
   kFeaturesEmpty,
   kStateFull,
   kStateEmpty,
@@ -72,17 +72,21 @@ struct Memory {
   static constexpr bool kOwnFeatures = !kSums && !kHasSecond;
   static constexpr int kMade = kOwn + kOwnTiles * G::kTile;
   static constexpr int kMadeTiles = kOwnFeatures ? G::kMaps : kQueries ? 1 : 0;
-  static constexpr int kFeatures = kMade + kMadeTiles * G::kTile;  // [1, or for sums 2][kMaps] tiles
+  static constexpr int kFeatures =
+      kMade + kMadeTiles * G::kTile;  // [1, or for sums 2][kMaps] tiles
   static constexpr int kState = kFeatures + (kSums ? 2 : 1) * G::kMaps * G::kTile;
   static constexpr int kNumbers =  // see chunks: [count][kSlots][kChunk]
       kState + (kSums ? 0 : G::kMaps * G::kStateOfMap);
-  static constexpr int kNumberCount =
-      !kOfQueries ? 0 : kSweep == Sweep::kValues ? 1 + G::kMaps : 2 * G::kFields;
+  static constexpr int kNumberCount = kOfQueries && kSweep != Sweep::kValues ? 2 * G::kFields
+                                      : kOfQueries || kQueries               ? 1 + G::kMaps
+                                                                             : 0;
   static constexpr int kKeySums = kNumbers + kNumberCount * kSlots * kChunk * int(sizeof(float));
   // float [maps][kDim]; forward, see chunks::KeySumOperands: as many bytes.
   // For dk of two steps: keepers make the next features while the rows still need the sums.
   static constexpr bool kHasKeySums = kSweep != Sweep::kValues;
-  static constexpr int kKeySumSlots = kKeys ? 2 : kHasKeySums ? 1 : 0,
+  static constexpr int kKeySumSlots = kKeys         ? 2
+                                      : kHasKeySums ? 1
+                                                    : 0,
                        kKeySumBytes = G::kMaps * G::kDim * int(sizeof(float));
   static constexpr int kBarriers = kKeySums + kKeySumSlots * kKeySumBytes;
   static constexpr int kPlace = kBarriers + kEvents * 8;  // see Place::Numbers
@@ -106,8 +110,8 @@ struct Memory {
   }
 };
 
-/// The chunks that a thread block walks. Its numbers, the same for all threads, lie in shared memory:
-/// registers are scarce.
+/// The chunks that a thread block walks. Its numbers, the same for all threads, lie in shared
+/// memory: registers are scarce.
 template <typename G, Sweep kSweep>
 struct Place {
   using M = Memory<G, kSweep>;
@@ -168,8 +172,8 @@ struct Events {
   /// keepers, what is empty.
   __device__ void prepare() const {
     for (int i = 0; i < kEvents; ++i) {
-      const bool full = i == kTilesFull || i == kOwnFull || i == kFeaturesFull ||
-                        i == kStateFull || i == kOddFeaturesFull;
+      const bool full = i == kTilesFull || i == kOwnFull || i == kFeaturesFull || i == kStateFull ||
+                        i == kOddFeaturesFull;
       asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(first + 8 * i),
                    "r"(full || M::kSums ? kKeeperWarps : kGroupWarps));
     }
@@ -245,10 +249,10 @@ struct LanePlace {
   __device__ __forceinline__ int of(int b) const { return row + (piece ^ b << 5); }
 };
 __device__ __forceinline__ void store_fragment(int place, const Fragment& f) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(
-                   address_of(place)),
-               "r"(f.r[0]), "r"(f.r[1]), "r"(f.r[2]), "r"(f.r[3])
-               : "memory");
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(address_of(place)),
+      "r"(f.r[0]), "r"(f.r[1]), "r"(f.r[2]), "r"(f.r[3])
+      : "memory");
 }
 
 }  // namespace fmmformer::cuda::warpgroups

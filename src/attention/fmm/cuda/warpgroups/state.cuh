@@ -135,8 +135,8 @@ struct StateKeeper {
   /// Calls body(place in memory, number) for all.
   template <typename Body>
   __device__ __forceinline__ void each(float* of_entry, const Body& body) {
-    float* mine = of_entry + lane_id() % 4 * 2 * G::kDim + panel * 64 + warp * kBlockDim +
-                  lane_id() / 4;
+    float* mine =
+        of_entry + lane_id() % 4 * 2 * G::kDim + panel * 64 + warp * kBlockDim + lane_id() / 4;
 #pragma unroll
     for (int i = 0; i < 8 * kAllBlocks; ++i) {
       const int feature = i / 4 * 8 + i % 2, value = i / 2 % 2 * 8;
