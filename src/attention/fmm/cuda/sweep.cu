@@ -9,6 +9,7 @@
 #include "attention/fmm/cuda/roles/launcher.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
+#include "attention/fmm/cuda/warpgroups/launcher.cuh"
 
 namespace fmmformer::cuda {
 namespace {
@@ -48,8 +49,10 @@ auto with_launcher(const Call& call, const Body& body) {
     return call.precise ? with_strips_launcher<Tf32x3>(key_dim, body)
                         : with_strips_launcher<Bf16>(key_dim, body);
   }
-  if (call.walks == Walks::kWarpgroups)
+  if (call.walks == Walks::kWarpgroups && key_dim <= 64)
     return body(chunks::warpgroup::Launcher(), chunks::warpgroup::PassShape());
+  if (call.walks == Walks::kWarpgroups)
+    return body(warpgroups::Launcher<128>(), warpgroups::PassShape<128>());
   if (call.precise) return with_precise_launcher(key_dim, call.walks == Walks::kChunks, body);
   if (call.walks == Walks::kRoles) return with_bf16_launcher(key_dim, body);
   if (key_dim <= 64) return body(chunks::Launcher<64>(), chunks::PassShape<64>());
@@ -190,7 +193,11 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
 
 // Of those that fit chunks. The code is for 9.0 alone: newer GPUs do not have these instructions.
 bool fits_warpgroups(const SweepArgs& args, const Gpu& gpu) {
-  return gpu.capability == 90 && !args.precise && args.head_dim == 64;
+  if (gpu.capability != 90 || args.precise) return false;
+  using Wide = warpgroups::PassShape<128>;
+  return args.head_dim == 64 ||
+         (args.head_dim == Wide::kValueDim && gpu.shared_bytes >= Wide::kSharedBytes &&
+          args.maps <= Wide::kMaps && args.drop_below == 0);
 }
 
 }  // namespace

@@ -3,13 +3,13 @@
 //
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: heads of 16 or 32 channels by warps that own a strip of tokens
-// each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/; with products
-// of a warpgroup where a GPU has them, chunks/warpgroup/) or, in fp32, of 64 or 32 (chunks_fp32/);
-// in bf16 other heads of up to 128 channels by warps with roles
-// (roles/), in steps of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a
-// warp. Products run on tensor cores; the running state stays on the chip, in registers but for
-// chunks_fp32/. Where the pairs alone do not fill the GPU, a sequence is cut into segments, and
-// sum_states makes what each of them starts from.
+// each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/; with the
+// products of a Hopper GPU, chunks/warpgroup/ and warpgroups/) or, in fp32, of 64 or 32
+// (chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles (roles/), in steps
+// of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a warp. Products run
+// on tensor cores; the running state stays on the chip, in registers but for chunks_fp32/. Where
+// the pairs alone do not fill the GPU, a sequence is cut into segments, and sum_states makes what
+// each of them starts from.
 //
 // A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
 // sums meet in fp32 memory.
@@ -147,8 +147,8 @@ struct Gpu {
 /// The kernels for a pass over everything. Strips and chunks want the paper's maps in the paper's
 /// order, D = Dv, a narrow band and rows that start at multiples of sixteen bytes, in bf16 or fp32:
 /// strips D of 16 or 32; chunks D of 64 or 128, causal, without unit features, with blend weights
-/// that are equal for all channels of a head. Warpgroups are for chunks with D of 64 in bf16, on
-/// GPUs of compute capability 9.0.
+/// that are equal for all channels of a head. Warpgroups are for chunks in bf16, on GPUs of compute
+/// capability 9.0: D of 64, or of 128 with up to two maps and without dropout.
 Walks fitting_walks(const SweepArgs& args, const Gpu& gpu);
 
 /// What the kernels for a call carry in one pass.
