@@ -2,6 +2,8 @@
 // The definitions of launcher.cuh, included where a Launcher is instantiated.
 #pragma once
 
+#include <algorithm>
+
 #include "attention/fmm/cuda/launch.cuh"
 #include "attention/fmm/cuda/whole/kernels.cuh"
 
@@ -9,10 +11,17 @@ namespace fmmformer::cuda::whole {
 
 template <typename G, typename Kernel>
 cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
-  const int64_t batch = args.length == 0 || args.heads == 0 ? 0 : args.batch;
-  const int warps = (args.length + kTokens - 1) / kTokens;
-  return launch_kernel(kernel, dim3(static_cast<unsigned>(batch), args.heads), warps * kWarpSize,
-                       G::kWarps + warps * G::kWarpBytes, stream, args);
+  if (args.length == 0 || args.heads == 0 || args.batch == 0) return cudaSuccess;
+  const int tiles = (args.length + kBlockDim - 1) / kBlockDim;
+  const int rounds = (tiles + G::kMostWarps - 1) / G::kMostWarps;
+  const int warps = (tiles + rounds - 1) / rounds;
+  const int carries = G::kBackward ? rounds - 1 : 1;
+  const int bytes =
+      G::kWarps + warps * (G::kWarpBytes + rounds * G::kTileStep) + carries * G::kCarryBytes;
+  constexpr int64_t kMostRows = 1 << 15;  // of a grid
+  const unsigned rows = static_cast<unsigned>(std::min(args.batch, kMostRows));
+  const dim3 grid(args.heads, rows, static_cast<unsigned>((args.batch + rows - 1) / rows));
+  return launch_kernel(kernel, grid, warps * kWarpSize, bytes, stream, args, rounds);
 }
 
 /// Calls body(Shape) for the number of maps.

@@ -7,10 +7,15 @@
 
 namespace fmmformer::cuda::whole {
 
-constexpr int kMostWarps = 16;                   // of a block
-constexpr int kTokens = 32;                      // of a warp
-constexpr int kLongest = kMostWarps * kTokens;   // sequence
-constexpr int kFarthest = 32;                    // key before a query that its band may see
+constexpr int kLongest = 512;   // sequence
+constexpr int kFarthest = 32;   // key before a query that its band may see
+/// Warps that a block has at most, and blocks that registers leave room for on a multiprocessor.
+constexpr int most_warps(int dim) { return dim <= 16 ? 8 : 16; }
+#ifndef GB_B
+#define GB_B 3
+#define GB_F 3
+#endif
+constexpr int blocks_at_once(int dim, bool backward) { return dim > 16 ? 1 : backward ? GB_B : GB_F; }
 
 template <int kDim>
 struct Launcher {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who does what, for causal sequences of up to 512 tokens and heads of 16 or 32 channels in bf16: a
-// thread block has a whole (batch entry, head), a warp 32 of its tokens, two tiles of sixteen.
+// thread block has a whole (batch entry, head). Its warps go through the sequence in rounds, a tile
+// of sixteen tokens each.
 //
 // All rows of q, k, v and grad_out lie in shared memory from the first to the last, so that nothing
-// is loaded twice and no warp walks. For the far fields each warp sums its own 32 tokens, a scan by
-// all threads turns the sums into what is before each warp (or after it), and the products inside
-// the 32 tokens are made directly. Between these all warps meet. Backward is one kernel: the band's
-// probabilities and their gradients are made once, for queries, and handed to the keys' side turned.
+// is loaded twice. For the far fields each warp sums its own tile, a scan by all threads turns the
+// sums into what is before each tile (or after it), and products inside a tile are made directly.
+// Backward is one kernel: the band's probabilities and their gradients are made once, for queries,
+// and handed to the keys' side turned.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +20,10 @@ namespace fmmformer::cuda::whole {
 using strips::Blocks, strips::Fragments, strips::Inputs, strips::KeySums, strips::RowSums,
     strips::Weights, strips::index_of, strips::shared_at;
 
-constexpr int kTiles = kTokens / kBlockDim;  // of a warp
-constexpr int kGroups = 3;                   // of sixteen columns that a band may touch
+constexpr int kGroups = 3;  // of sixteen columns that a band may touch
 
-/// A tile in shared memory, as loads want it: what a lane adds to the address of a tile in its
-/// warp's memory is in registers, for both orders of rows and each block of channels.
+/// A tile in shared memory, as loads want it: what a lane adds to the address of the round's tile
+/// is in registers, for both orders of rows and each block of channels.
 struct LanePlaces {
   uint32_t by_row[2], by_column[2];  // in bytes
 };
@@ -49,25 +49,26 @@ struct Packed : strips::Shape<Bf16, kDim_, kMaps_, kPlain_, kUnit_> {
   // Of a map's sums: float4 [blocks * 2][32], then the sums of feature rows.
   static constexpr int kImage = Base::kSums * kWarpSize, kStateSize = kImage + kDim_;
 
-  // The block's: see Weights, Band; which tokens are live, a word a warp.
+  static constexpr int kMostWarps = most_warps(kDim_), kMostTiles = kLongest / kBlockDim;
+
+  // The block's: see Weights, Band; which tokens are live, a word a tile; parts of the band for the
+  // round before, see BandParts.
   static constexpr int kWeights = 0, kBias = kWeights + (Weights<Base>::kBytes + 15) / 16 * 16,
                        kLive = kBias + (2 * kGroups + 1) * 4 * kWarpSize * 4,
-                       kWarps = (kLive + kMostWarps * 4 + 127) / 128 * 128;
-  // A warp's: rows [tiles][tensors], numbers [1 + 2 maps][32], see Sequence; sums for weights
-  // [fields][channels]; the first tile's sums of feature rows, [maps][channels]; states
-  // [maps][kStateSize] and, in their place, what keys take from the band (see BandParts) and a tile
-  // on its way to memory.
-  static constexpr int kTensors = kBackward ? 4 : 3, kRows = 0,
-                       kNumbers = kRows + kTiles * kTensors * kTileBytes,
-                       kWeightSums = kNumbers + (kBackward ? (1 + 2 * kMaps_) * kTokens * 4 : 0),
-                       kFirstRows = kWeightSums + (kBackward ? Base::kFields * kDim_ * 4 : 0),
-                       kStates = kFirstRows + (kBackward ? kMapsAtATime * kDim_ * 4 : 0),
-                       kParts = kStates, kPartsBytes = 6 * kWarpSize * 16,
-                       kStage = kParts + kPartsBytes,
-                       kStatesBytes = kMapsAtATime * kStateSize * 4,
-                       kShared = kBackward ? std::max(kStatesBytes, kPartsBytes + kTileBytes)
-                                           : kStatesBytes,
+                       kPartBytes = 2 * kWarpSize * 16, kHalo = kLive + kMostTiles * 4,
+                       kHaloBytes = kBackward ? 3 * kPartBytes : 0,
+                       kWarps = (kHalo + 2 * kHaloBytes + 127) / 128 * 128;
+  // A warp's: numbers [1 + 2 maps][16], see Sequence; states [maps][kStateSize] and, in their place,
+  // what keys take from the band, a tile on its way to memory, and sums for weights.
+  static constexpr int kTensors = kBackward ? 4 : 3, kNumbers = 0,
+                       kStates = kNumbers + (kBackward ? (1 + 2 * kMaps_) * kBlockDim * 4 : 0),
+                       kParts = kStates, kStage = kParts + (kBackward ? 2 * kPartBytes : 0),
+                       kWeightSums = kStates,
+                       kShared = std::max(kMapsAtATime * kStateSize * 4,
+                                          kStage - kStates + kTileBytes),
                        kWarpBytes = (kStates + kShared + 127) / 128 * 128;
+  // After the warps' memory: rows [tiles][tensors], then states that rounds begin with, see Carry.
+  static constexpr int kTileStep = kTensors * kTileBytes, kCarryBytes = kMaps_ * kStateSize * 4;
 };
 
 /// The maps [kFirst, kFirst + kCount), which are made together.
