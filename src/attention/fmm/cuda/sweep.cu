@@ -8,6 +8,7 @@
 #include "attention/fmm/cuda/roles/launcher.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
+#include "attention/fmm/cuda/whole/launcher.cuh"
 
 namespace fmmformer::cuda {
 namespace {
@@ -47,6 +48,9 @@ auto with_launcher(const Call& call, const Body& body) {
     return call.precise ? with_strips_launcher<Tf32x3>(key_dim, body)
                         : with_strips_launcher<Bf16>(key_dim, body);
   }
+  if (call.walks == Walks::kWhole && key_dim <= 16)
+    return body(whole::Launcher<16>(), whole::PassShape<16>());
+  if (call.walks == Walks::kWhole) return body(whole::Launcher<32>(), whole::PassShape<32>());
   if (call.precise) return with_precise_launcher(key_dim, call.walks == Walks::kChunks, body);
   if (call.walks == Walks::kRoles) return with_bf16_launcher(key_dim, body);
   if (key_dim <= 64) return body(chunks::Launcher<64>(), chunks::PassShape<64>());
@@ -161,7 +165,7 @@ bool has_walkable_rows(const SweepArgs& args) {
   out.aligned = true, out.row_stride = int64_t{args.heads} * args.all_channels;
   return args.q.walkable() && args.k.walkable() && args.v.walkable() && out.walkable();
 }
-// In both, the largest score is sought before scores are scaled.
+// In all of them, the largest score is sought before scores are scaled.
 bool fits_strips(const SweepArgs& args, int shared_bytes) {
   if (args.head_dim != 16 && args.head_dim != 32) return false;
   const int needed = !args.precise         ? 0
@@ -172,6 +176,13 @@ bool fits_strips(const SweepArgs& args, int shared_bytes) {
   const int eights = strips::band_eights(args.left, args.right);
   return eights > 2 && eights <= 2 * strips::kMostGroups && args.near_scale > 0 &&
          args.halo_before + args.halo_after <= strips::kMostHalo;
+}
+bool fits_whole(const SweepArgs& args, int shared_bytes) {
+  const bool near_fits = !args.has_near || (args.right == 0 && args.left <= whole::kFarthest &&
+                                            args.near_scale > 0);
+  if (args.precise || !args.causal || args.length > whole::kLongest || !near_fits) return false;
+  return (args.head_dim == 16 && whole::Launcher<16>::shared_bytes(args) <= shared_bytes) ||
+         (args.head_dim == 32 && whole::Launcher<32>::shared_bytes(args) <= shared_bytes);
 }
 bool fits_chunks(const SweepArgs& args, int shared_bytes) {
   const auto fits = [&](auto shape, auto precise_shape) {
@@ -189,6 +200,7 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
 
 Walks fitting_walks(const SweepArgs& args, int shared_bytes) {
   const bool fits = has_paper_maps(args) && has_walkable_rows(args);
+  if (fits && fits_whole(args, shared_bytes)) return Walks::kWhole;
   if (fits && fits_strips(args, shared_bytes)) return Walks::kStrips;
   if (fits && fits_chunks(args, shared_bytes)) return Walks::kChunks;
   return Walks::kRoles;

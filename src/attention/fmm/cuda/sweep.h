@@ -3,7 +3,7 @@
 //
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: heads of 16 or 32 channels by warps that own a strip of tokens
-// each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/) or, in fp32,
+// each (strips/), or in short causal sequences a tile of the whole, all at once (whole/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/) or, in fp32,
 // of 64 or 32 (chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles
 // (roles/), in steps of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a
 // warp. Products run on tensor cores; the running state stays on the chip, in registers but for
@@ -72,7 +72,7 @@ struct Partial {
 
 /// Which kernels walk the tokens of a pass. kRoles: those that take every call; in fp32 and fp16
 /// they have no roles.
-enum class Walks { kRoles, kStrips, kChunks };
+enum class Walks { kRoles, kStrips, kChunks, kWhole };
 
 struct SweepArgs {
   Element element = Element::kFloat32;
@@ -141,7 +141,7 @@ __host__ __device__ inline bool is_of_no_use(const SweepArgs& args, int segment,
 /// memory. Strips and chunks want the paper's maps in the paper's order, D = Dv, a narrow band and
 /// rows that start at multiples of sixteen bytes, in bf16 or fp32: strips D of 16 or 32; chunks D
 /// of 64 or 128, causal, without unit features, with blend weights that are equal for
-/// all channels of a head.
+/// all channels of a head. Whole sequences: as strips, but in bf16, causal, of up to 512 tokens.
 Walks fitting_walks(const SweepArgs& args, int shared_bytes);
 
 /// What the kernels for a call carry in one pass.
@@ -170,7 +170,7 @@ cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
                         const States& totals, cudaStream_t stream);
 /// Writes out, log_sum_exp, normalisers.
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
-/// Writes dq and row_dots; weight_sums where weights are uniform.
+/// Writes dq and row_dots; weight_sums where weights are uniform. With Walks::kWhole, all gradients.
 cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dk and dv; weight_sums where weights differ by channel.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);

@@ -104,7 +104,8 @@ __device__ __forceinline__ void row_products(const Fragments<G>& f, const Blocks
 /// are made anew, from what is multiplied here: such a gradient is a sum of many terms of either
 /// sign, in which the difference shows.
 template <typename G, typename Map>
-__device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, Blocks<G>& u,
+__device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map,
+                                              const RowNumbers<G>& numbers, Blocks<G>& u,
                                               const Blocks<G>& z, Blocks<G>& dq) {
   const SweepArgs& args = at.args;
   const int l = index_of(map);
@@ -119,9 +120,8 @@ __device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, Bl
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = row_of(2 * r);
-    const float norm = !at.row_sums() ? args.fixed_norm
-                       : G::kCareful  ? sum[r] + args.eps
-                                      : at.factors(l)[row];
+    const float norm =
+        G::kCareful && at.row_sums() ? sum[r] + args.eps : numbers.norms[l][r];
     const float inverse = live >> row & 1 ? reciprocal(norm) : 0.f;
     const float factor = args.far_scale * inverse, u_factor = factor * weight;
     by_weight += factor * dot[r];
@@ -132,7 +132,6 @@ __device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, Bl
       const int n = i / 2 % 2, e = 2 * r + i % 2;
       u[i / 4][n][e] = u_factor * u[i / 4][n][e] - z_factor * z[i / 4][n][e];
     }
-    __syncwarp();  // all have read the norm
     if (lane_id() % 4 == 0) at.factors(l)[row] = factor, at.dots(l)[row] = dot[r];
   }
   q.add_input_gradient(map, dq, u);
@@ -144,7 +143,8 @@ __device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, Bl
 /// Barriers inside.
 template <typename G, typename Group>
 __device__ __forceinline__ void far_query(const Sequence<G>& at, Group group, const float* start,
-                                          Blocks<G>& dq, float (&weight_sums)[G::kFields]) {
+                                          const RowNumbers<G>& numbers, Blocks<G>& dq,
+                                          float (&weight_sums)[G::kFields]) {
   const States<G> states(at);
   const Weights<G> weights = at.weights();
   Fragments<G> turned_x[Group::count];
@@ -189,7 +189,7 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at, Group group, co
       for (int i = 0; i < 8; ++i) z[s][i / 4][i % 4] = sums_before[s][i / 4 * 2 + i % 2];
       add_product(z[s], seen, x);
     }
-    const float by_weight = finish_query(at, map, u, z, dq);
+    const float by_weight = finish_query(at, map, numbers, u, z, dq);
     if (weights.uniform) weight_sums[l] += by_weight;
   });
 }

@@ -74,31 +74,14 @@ __global__ void __launch_bounds__(G::kMostWarps* kWarpSize, blocks_at_once(G::kD
   if (args.made.sums) store_made(at, at.carry(0));
 }
 
-/// The rows' numbers that forward left.
-template <typename G>
-__device__ __forceinline__ void load_numbers(const Sequence<G>& at) {
-  const SweepArgs& args = at.args;
-  const int row = lane_id() % kBlockDim, token = at.first_token() + row;
-  const bool inside = token < args.length;
-  __syncwarp();
-  if (args.has_near)
-    at.number(0)[row] = inside ? args.log_sum_exp[at.row_index(1, 0) + token] : INFINITY;
-#pragma unroll
-  for (int l = 0; l < G::kMaps && !G::kCareful; ++l) {
-    at.factors(l)[row] = inside && at.row_sums()
-                             ? args.normalisers[at.row_index(G::kMaps, l) + token]
-                             : 1.f;
-  }
-  __syncwarp();
-}
-
 /// The band's gradients: dq is finished and written; dk and dv begin. A barrier inside.
 template <typename G>
-__device__ __forceinline__ void near_backward(const Sequence<G>& at, Blocks<G>& dq, Blocks<G>& dk,
-                                              Blocks<G>& dv, float& weight_sum) {
+__device__ __forceinline__ void near_backward(const Sequence<G>& at, const RowNumbers<G>& numbers,
+                                              Blocks<G>& dq, Blocks<G>& dk, Blocks<G>& dv,
+                                              float& weight_sum) {
   const BandParts<G> parts{at};
   BandPart own;
-  const float by_weight = near_query(Band<G>(at), dq, [&](int group, const BandPart& part) {
+  const float by_weight = near_query(Band<G>(at), numbers, dq, [&](int group, const BandPart& part) {
     if (group < 2) parts.store(group, part);
     if (group == 2) own = part;
   });
@@ -167,16 +150,17 @@ __global__ void __launch_bounds__(G::kMostWarps* kWarpSize, blocks_at_once(G::kD
 #pragma unroll 1
   for (int round = rounds - 1; round >= 0; --round) {
     at.go_to(round);
-    load_numbers(at);
+    RowNumbers<G> numbers;
+    at.load_numbers(numbers);
     // Of the states that rounds begin with, the last round's are read first and then make room.
     const float* before = round > 0 ? at.carry(round - 1) : nullptr;
     float* after = rounds > 1 ? at.carry(rounds - 2) : nullptr;
     Blocks<G> dq, dk, dv;
     clear(dq);
-    each_map_group<G>([&](auto group) { far_query(at, group, before, dq, weight_sums); });
+    each_map_group<G>([&](auto group) { far_query(at, group, before, numbers, dq, weight_sums); });
     clear(dk), clear(dv);
     if (args.has_near)
-      near_backward(at, dq, dk, dv, weight_sums[G::kMaps]);
+      near_backward(at, numbers, dq, dk, dv, weight_sums[G::kMaps]);
     else
       at.write(args.dq, dq);
     __syncthreads();  // nobody reads what the band has left, in whose place states come

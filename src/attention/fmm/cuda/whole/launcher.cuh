@@ -19,6 +19,8 @@ constexpr int blocks_at_once(int dim, bool backward) { return dim > 16 ? 1 : bac
 
 template <int kDim>
 struct Launcher {
+  /// That a block takes at most, of any sweep.
+  static int shared_bytes(const SweepArgs& args);
   /// There are no segments, so there is nothing to sum.
   static cudaError_t sum_states(const SweepArgs&, bool, cudaStream_t) { return cudaSuccess; }
   static cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);

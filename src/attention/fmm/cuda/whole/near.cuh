@@ -178,8 +178,8 @@ struct BandParts {
 /// need. Returns <dO, near field> of rows g and g + 8: the gradient of a weight that is equal for
 /// all channels.
 template <typename G, typename Part>
-__device__ __forceinline__ float near_query(const Band<G>& band, Blocks<G>& dq,
-                                            const Part& part) {
+__device__ __forceinline__ float near_query(const Band<G>& band, const RowNumbers<G>& numbers,
+                                            Blocks<G>& dq, const Part& part) {
   const Sequence<G>& at = band.at;
   const SweepArgs& args = at.args;
   const Weights<G> weights = at.weights();
@@ -187,7 +187,7 @@ __device__ __forceinline__ float near_query(const Band<G>& band, Blocks<G>& dq,
   Block p[kGroups], dp[kGroups];
   float log_sum[2], dot[2] = {0.f, 0.f}, by_weight = 0.f;
 #pragma unroll
-  for (int r = 0; r < 2; ++r) log_sum[r] = at.number(0)[row_of(2 * r)] * kLog2E;
+  for (int r = 0; r < 2; ++r) log_sum[r] = numbers.log_sum_exp[r] * kLog2E;
   {
     Fragments<G> q, weighted;
     load<G>(q, at.rows(kQueries));

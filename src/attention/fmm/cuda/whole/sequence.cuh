@@ -9,6 +9,12 @@ namespace fmmformer::cuda::whole {
 
 enum Tensor { kQueries, kKeys, kValues, kGradients };
 
+/// What forward left of rows g and g + 8.
+template <typename G>
+struct RowNumbers {
+  float log_sum_exp[2], norms[G::kMaps][2];
+};
+
 template <typename G>
 struct Sequence {
   using Elem = typename G::Elem;
@@ -64,13 +70,12 @@ struct Sequence {
   __device__ __forceinline__ T* own(int offset) const {
     return shared_at<T>(memory + offset);
   }
-  /// Of the tile's rows: 0 log_sum_exp; then for each map far_scale / norm, which is the norm until
-  /// the queries' side has read it; then the dots.
-  __device__ __forceinline__ float* number(int which) const {
-    return own<float>(G::kNumbers) + which * kBlockDim;
+  /// What the queries' side of a map leaves for the keys': far_scale / norm of the tile's rows, and
+  /// their dots.
+  __device__ __forceinline__ float* factors(int map) const {
+    return own<float>(G::kNumbers) + map * kBlockDim;
   }
-  __device__ __forceinline__ float* factors(int map) const { return number(1 + map); }
-  __device__ __forceinline__ float* dots(int map) const { return number(1 + G::kMaps + map); }
+  __device__ __forceinline__ float* dots(int map) const { return factors(G::kMaps + map); }
   /// Of one of `fields` numbers that every row has, [pairs, fields, length].
   __device__ int64_t row_index(int fields, int field) const {
     return (int64_t(pair) * fields + field) * args.length;
@@ -87,6 +92,22 @@ struct Sequence {
                             slot * G::kCarryBytes);
   }
 
+  /// Asked for long before they are needed.
+  __device__ __forceinline__ void load_numbers(RowNumbers<G>& numbers) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int token = first_token() + row_of(2 * r);
+      const bool inside = token < args.length;
+      numbers.log_sum_exp[r] =
+          inside && args.has_near ? args.log_sum_exp[row_index(1, 0) + token] : INFINITY;
+#pragma unroll
+      for (int l = 0; l < G::kMaps; ++l) {
+        const bool wanted = inside && !G::kCareful && row_sums();
+        numbers.norms[l][r] =
+            wanted ? args.normalisers[row_index(G::kMaps, l) + token] : args.fixed_norm;
+      }
+    }
+  }
   /// Which of the tile's tokens are live, for all to know.
   __device__ uint32_t find_live() const {
     const int token = first_token() + lane_id() % kBlockDim;

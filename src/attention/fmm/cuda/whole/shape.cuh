@@ -58,10 +58,10 @@ struct Packed : strips::Shape<Bf16, kDim_, kMaps_, kPlain_, kUnit_> {
                        kPartBytes = 2 * kWarpSize * 16, kHalo = kLive + kMostTiles * 4,
                        kHaloBytes = kBackward ? 3 * kPartBytes : 0,
                        kWarps = (kHalo + 2 * kHaloBytes + 127) / 128 * 128;
-  // A warp's: numbers [1 + 2 maps][16], see Sequence; states [maps][kStateSize] and, in their place,
+  // A warp's: numbers [2 maps][16], see Sequence; states [maps][kStateSize] and, in their place,
   // what keys take from the band, a tile on its way to memory, and sums for weights.
   static constexpr int kTensors = kBackward ? 4 : 3, kNumbers = 0,
-                       kStates = kNumbers + (kBackward ? (1 + 2 * kMaps_) * kBlockDim * 4 : 0),
+                       kStates = kNumbers + (kBackward ? 2 * kMaps_ * kBlockDim * 4 : 0),
                        kParts = kStates, kStage = kParts + (kBackward ? 2 * kPartBytes : 0),
                        kWeightSums = kStates,
                        kShared = std::max(kMapsAtATime * kStateSize * 4,
