@@ -48,9 +48,7 @@ auto with_launcher(const Call& call, const Body& body) {
     return call.precise ? with_strips_launcher<Tf32x3>(key_dim, body)
                         : with_strips_launcher<Bf16>(key_dim, body);
   }
-  if (call.walks == Walks::kWhole && key_dim <= 16)
-    return body(whole::Launcher<16>(), whole::PassShape<16>());
-  if (call.walks == Walks::kWhole) return body(whole::Launcher<32>(), whole::PassShape<32>());
+  if (call.walks == Walks::kWhole) return body(whole::Launcher(), whole::PassShape());
   if (call.precise) return with_precise_launcher(key_dim, call.walks == Walks::kChunks, body);
   if (call.walks == Walks::kRoles) return with_bf16_launcher(key_dim, body);
   if (key_dim <= 64) return body(chunks::Launcher<64>(), chunks::PassShape<64>());
@@ -180,9 +178,9 @@ bool fits_strips(const SweepArgs& args, int shared_bytes) {
 bool fits_whole(const SweepArgs& args, int shared_bytes) {
   const bool near_fits = !args.has_near || (args.right == 0 && args.left <= whole::kFarthest &&
                                             args.near_scale > 0);
-  if (args.precise || !args.causal || args.length > whole::kLongest || !near_fits) return false;
-  return (args.head_dim == 16 && whole::Launcher<16>::shared_bytes(args) <= shared_bytes) ||
-         (args.head_dim == 32 && whole::Launcher<32>::shared_bytes(args) <= shared_bytes);
+  return !args.precise && args.causal && args.head_dim == whole::kDim &&
+         args.length <= whole::kLongest && near_fits &&
+         whole::Launcher::shared_bytes(args) <= shared_bytes;
 }
 bool fits_chunks(const SweepArgs& args, int shared_bytes) {
   const auto fits = [&](auto shape, auto precise_shape) {

@@ -141,7 +141,8 @@ __host__ __device__ inline bool is_of_no_use(const SweepArgs& args, int segment,
 /// memory. Strips and chunks want the paper's maps in the paper's order, D = Dv, a narrow band and
 /// rows that start at multiples of sixteen bytes, in bf16 or fp32: strips D of 16 or 32; chunks D
 /// of 64 or 128, causal, without unit features, with blend weights that are equal for
-/// all channels of a head. Whole sequences: as strips, but in bf16, causal, of up to 512 tokens.
+/// all channels of a head. Whole sequences: as strips, but causal, in bf16, D of 16 and up
+/// to 256 tokens.
 Walks fitting_walks(const SweepArgs& args, int shared_bytes);
 
 /// What the kernels for a call carry in one pass.

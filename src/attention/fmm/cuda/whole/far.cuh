@@ -7,23 +7,28 @@
 
 namespace fmmformer::cuda::whole {
 
-/// Sums over the tile's keys, of the maps of a group, with the features' channels as rows or v's;
-/// use(map, features, turned) sees their rows, zeros for dead ones.
-template <bool kKeysAreRows, typename G, typename Group, typename Use>
+/// Sums over the warp's keys, with the features' channels as rows or v's;
+/// use(map, tile, features, turned) sees their rows, zeros for dead ones.
+template <bool kKeysAreRows, typename G, typename Use>
 __device__ __forceinline__ void sum_keys(const Sequence<G>& at, const States<G>& states,
-                                         Group group, const Use& use) {
-  each_map_of(group, [&](auto map) {
+                                         const Use& use) {
+  each_map<G>([&](auto map) {
     OwnSums<G> sums;
-    Fragments<G> x, turned_x, values;
-    Inputs<G>(at.rows(kKeys)).features(map, x);
-    strips::keep_live(x, at.live());
-    strips::turn(turned_x, x);
-    load_turned<G, kKeysAreRows ? Side::kRight : Side::kAny>(values, at.rows(kValues));
-    if (kKeysAreRows) sums.make(turned_x, values);
-    if (!kKeysAreRows) sums.make(values, turned_x);
-    sums.make_rows(turned_x, {{kOnes, kOnes}});
-    states.store(index_of(map) - Group::first, sums);
-    use(map, x, turned_x);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      Fragments<G> x, turned_x, values;
+      Inputs<G>(at.rows(kKeys, tile)).features(map, x);
+      strips::keep_live(x, at.live(tile));
+      strips::turn(turned_x, x);
+      load_turned<G, kKeysAreRows ? Side::kRight : Side::kAny>(values, at.rows(kValues, tile));
+      if (kKeysAreRows) sums.add(tile == 0, turned_x, values);
+      if (!kKeysAreRows) sums.add(tile == 0, values, turned_x);
+      sums.add_rows(tile == 0, turned_x, {{kOnes, kOnes}});
+      if (G::kBackward && tile == 0)
+        sums.store_rows(states.first_rows(index_of(map)).sums);
+      use(map, tile, x, turned_x);
+    }
+    states.store(index_of(map), sums);
   });
 }
 template <typename G>
@@ -32,53 +37,81 @@ __device__ __forceinline__ void copy_fragments(Fragments<G>& to, const Fragments
   for (int s = 0; s < G::kBlocks; ++s) to[s] = from[s];
 }
 
-/// out += weight * far fields; writes normalisers, [maps][length]. `carry`: the states that the
-/// round begins with, if any, and where those after it go. Barriers inside.
-template <typename G, typename Group>
-__device__ __forceinline__ void far_forward(const Sequence<G>& at, Group group, float* carry,
-                                            float* normalisers, Blocks<G>& out) {
+/// The state after the last token goes to args.made: numbers from i on.
+template <typename G>
+__device__ void store_made(const Sequence<G>& at, int i, const float (&sum)[4]) {
+  const cuda::States& made = at.args.made;
+  const int map = at.args.first_map + i / G::kStateSize, in_map = i % G::kStateSize;
+  const int64_t entry = (int64_t(at.pair) * made.maps + map) * G::kDim;
+  const int lane = in_map / 4 % kWarpSize, half = in_map / 128 % 2, block = in_map / 256;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const int value = block / G::kBlocks * kBlockDim + lane / 4 + j / 2 * 8,
+              feature = block % G::kBlocks * kBlockDim + half * 8 + lane % 4 * 2 + j % 2;
+    if (in_map >= G::kImage)
+      made.key_sums[entry + in_map - G::kImage + j] = sum[j];
+    else
+      made.sums[(entry + feature) * made.row_length + value] = sum[j];
+  }
+}
+
+/// out[tile] += weight * far fields; writes normalisers, [maps][length]. Barriers inside.
+template <typename G>
+__device__ __forceinline__ void far_forward(const Sequence<G>& at, float* normalisers,
+                                            Blocks<G> (&out)[kTiles]) {
   const SweepArgs& args = at.args;
   const States<G> states(at);
-  Fragments<G> x[Group::count];
-  sum_keys<false>(at, states, group,
-                  [&](auto map, const Fragments<G>& f, const Fragments<G>&) {
-                    copy_fragments<G>(x[index_of(map) - Group::first], f);
+  Fragments<G> x[G::kMaps][kTiles];
+  sum_keys<false>(at, states,
+                  [&](auto map, int tile, const Fragments<G>& f, const Fragments<G>&) {
+                    copy_fragments<G>(x[index_of(map)][tile], f);
                   });
-  carry += Group::first * G::kStateSize;
-  states.template scan<Scan::kBefore, Group::count>(at.warps, at.round > 0 ? carry : nullptr,
-                                                    carry);
-  each_map_of(group, [&](auto map) {
-    const int l = index_of(map), index = l - Group::first;
-    Fragments<G> f;
-    Inputs<G>(at.rows(kQueries)).features(map, f);
+  states.template scan<Scan::kBefore>(at.warps, [&](int i, const auto& sum) {
+    if (args.made.sums) store_made(at, i, sum);
+  });
+  each_map<G>([&](auto map) {
+    const int l = index_of(map);
     float z[G::kBlocks][4];
-    states.key_sums(index).load(0, z);
-    RowSums<G> row_sums;
-    Blocks<G> sum;
+    states.key_sums(l).load(0, z);
+    Fragment state[G::kBlocks][G::kBlocks];
 #pragma unroll
-    for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
-      const int b = i / G::kBlocks, s = i % G::kBlocks;
-      if (s == 0) begin_product(sum[b], f[s], states.operand(index, i));
-      if (s > 0) add_product(sum[b], f[s], states.operand(index, i));
+    for (int i = 0; i < G::kBlocks * G::kBlocks; ++i)
+      state[i / G::kBlocks][i % G::kBlocks] = states.operand(l, i);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      Fragments<G> f;
+      Inputs<G>(at.rows(kQueries, tile)).features(map, f);
+      RowSums<G> row_sums;
+      Blocks<G> sum;
+#pragma unroll
+      for (int s = 0; s < G::kBlocks; ++s) {
+        row_sums.add(f[s], z[s]);
+#pragma unroll
+        for (int b = 0; b < G::kBlocks; ++b) {
+          if (s == 0) begin_product(sum[b], f[s], state[b][s]);
+          if (s > 0) add_product(sum[b], f[s], state[b][s]);
+        }
+      }
+#pragma unroll
+      for (int other = 0; other <= tile; ++other) {
+        Block scores;
+        make_products<G>(scores, f, x[l][other]);
+        Fragment inner = rounded(scores);
+        if (other == tile) cut_at_diagonal</*kBefore=*/false>(inner);
+        row_sums.add(inner);
+        add_rows_of<G>(sum, inner, at.rows(kValues, other));
+      }
+      float factor[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float norm = at.row_sums() ? row_sums.of(r) + args.eps : args.fixed_norm;
+        const int token = at.first_token(tile) + row_of(2 * r);
+        if (at.row_sums() && lane_id() % 4 == 0 && token < args.length)
+          normalisers[int64_t(l) * args.length + token] = norm;
+        factor[r] = args.far_scale * reciprocal(norm);
+      }
+      strips::add_field<G>(out[tile], sum, factor, at.weights(), l);
     }
-    Block scores;
-    make_products<G>(scores, f, x[index]);
-    Fragment inner = rounded(scores);
-    cut_at_diagonal</*kBefore=*/false>(inner);
-#pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s) row_sums.add(f[s], z[s]);
-    row_sums.add(inner);
-    add_rows_of<G>(sum, inner, at.rows(kValues));
-    float factor[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float norm = at.row_sums() ? row_sums.of(r) + args.eps : args.fixed_norm;
-      const int token = at.first_token() + row_of(2 * r);
-      if (at.row_sums() && lane_id() % 4 == 0 && token < args.length)
-        normalisers[int64_t(l) * args.length + token] = norm;
-      factor[r] = args.far_scale * reciprocal(norm);
-    }
-    strips::add_field<G>(out, sum, factor, at.weights(), l);
   });
 }
 
@@ -98,24 +131,40 @@ __device__ __forceinline__ void row_products(const Fragments<G>& f, const Blocks
   for (int r = 0; r < 2; ++r) sum[r] = quad_sum(sum[r]);
 }
 
-/// One map's share of the tile's dq, from u = sum_j <dO_i w, v_j> f(k_j) and z = sum_j f(k_j) over
+/// dO w v^T inside a warp's tokens, as operands: of one tile's queries with an earlier tile's keys
+/// or its own; and what rounding took away, where that is wanted.
+struct Inner {
+  Fragment all, rest;
+};
+template <typename G>
+__device__ __forceinline__ void make_inner(Inner& inner, const Fragments<G>& weighted,
+                                           const TileAt& values, bool own) {
+  Block p;
+  make_products<G>(p, weighted, values);
+  inner.all = rounded(p);
+  if constexpr (G::kCareful) inner.rest = rounded_rest(p, inner.all);
+  if (!own) return;
+  cut_at_diagonal</*kBefore=*/false>(inner.all);
+  if constexpr (G::kCareful) cut_at_diagonal</*kBefore=*/false>(inner.rest);
+}
+
+/// One map's share of a tile's dq, from u = sum_j <dO_i w, v_j> f(k_j) and z = sum_j f(k_j) over
 /// the keys that a query sees; leaves its factors and dots for the keys' side. Returns
 /// <dO, far field> of rows g and g + 8. Where the gradient of weights is made here (kPlain), norms
 /// are made anew, from what is multiplied here: such a gradient is a sum of many terms of either
 /// sign, in which the difference shows.
 template <typename G, typename Map>
-__device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map,
-                                              const RowNumbers<G>& numbers, Blocks<G>& u,
-                                              const Blocks<G>& z, Blocks<G>& dq) {
+__device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, int tile,
+                                              const RowNumbers<G>& numbers, Blocks<G>& u, const Blocks<G>& z, Blocks<G>& dq) {
   const SweepArgs& args = at.args;
   const int l = index_of(map);
-  const Inputs<G> q(at.rows(kQueries));
+  const Inputs<G> q(at.rows(kQueries, tile));
   Fragments<G> f;
   q.features(map, f);
   float sum[2], dot[2], by_weight = 0.f;
   row_products<G>(f, u, dot);
   if constexpr (G::kCareful) row_products<G>(f, z, sum);
-  const uint32_t live = at.live();
+  const uint32_t live = at.live(tile);
   const float weight = at.weights().factor(l);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -132,66 +181,75 @@ __device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map,
       const int n = i / 2 % 2, e = 2 * r + i % 2;
       u[i / 4][n][e] = u_factor * u[i / 4][n][e] - z_factor * z[i / 4][n][e];
     }
-    if (lane_id() % 4 == 0) at.factors(l)[row] = factor, at.dots(l)[row] = dot[r];
+    if (lane_id() % 4 == 0) at.factors(l, tile)[row] = factor, at.dots(l, tile)[row] = dot[r];
   }
   q.add_input_gradient(map, dq, u);
   return by_weight;
 }
 
-/// dq += the far fields' gradients; weight_sums[map] += <dO, far field> of the lane's rows, where
-/// weights are equal for all channels. `start`: the states that the round begins with, or none.
+/// dq[tile] += the far fields' gradients; by_weight[map] += <dO, far field> of the lane's rows.
 /// Barriers inside.
-template <typename G, typename Group>
-__device__ __forceinline__ void far_query(const Sequence<G>& at, Group group, const float* start,
-                                          const RowNumbers<G>& numbers, Blocks<G>& dq,
-                                          float (&weight_sums)[G::kFields]) {
+template <typename G>
+__device__ __forceinline__ void far_query(const Sequence<G>& at,
+                                          const RowNumbers<G> (&numbers)[kTiles],
+                                          Blocks<G> (&dq)[kTiles],
+                                          float (&by_weight)[G::kFields]) {
   const States<G> states(at);
   const Weights<G> weights = at.weights();
-  Fragments<G> turned_x[Group::count];
-  sum_keys<true>(at, states, group,
-                 [&](auto map, const Fragments<G>&, const Fragments<G>& turned_f) {
-                   copy_fragments<G>(turned_x[index_of(map) - Group::first], turned_f);
+  Fragments<G> turned_x[G::kMaps][kTiles];
+  sum_keys<true>(at, states,
+                 [&](auto map, int tile, const Fragments<G>&, const Fragments<G>& turned_f) {
+                   copy_fragments<G>(turned_x[index_of(map)][tile], turned_f);
                  });
-  states.template scan<Scan::kBefore, Group::count>(
-      at.warps, start ? start + Group::first * G::kStateSize : nullptr, nullptr);
-  Fragment inner, rest, seen = strips::ones<G>();
+  states.template scan<Scan::kBefore>(at.warps);
+  Fragment seen = strips::ones<G>();
   cut_at_diagonal</*kBefore=*/false>(seen);
-  each_map_of(group, [&](auto map) {
-    const int l = index_of(map), index = l - Group::first;
-    Fragments<G> weighted;
-    load<G>(weighted, at.rows(kGradients));
-    weights.weigh(weighted, l);
-    if (index == 0 || !G::kPlain) {  // the same for all maps of a weight for all channels
-      Block p;
-      make_products<G>(p, weighted, at.rows(kValues));
-      inner = rounded(p);
-      if constexpr (G::kCareful) {
-        rest = rounded_rest(p, inner);
-        cut_at_diagonal</*kBefore=*/false>(rest);
+  // Kept, not made anew for every product.
+  asm volatile("" : "+r"(seen.r[0]), "+r"(seen.r[1]), "+r"(seen.r[2]), "+r"(seen.r[3]));
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    Inner inner[kTiles];
+    each_map<G>([&](auto map) {
+      const int l = index_of(map);
+      Fragments<G> weighted;
+      load<G>(weighted, at.rows(kGradients, tile));
+      weights.weigh(weighted, l);
+      if (l == 0 || !G::kPlain) {
+#pragma unroll
+        for (int other = 0; other <= tile; ++other)
+          make_inner<G>(inner[other], weighted, at.rows(kValues, other), other == tile);
       }
-      cut_at_diagonal</*kBefore=*/false>(inner);
-    }
-    Blocks<G> u, z;
-    float sums_before[G::kBlocks][4];
-    states.key_sums(index).load(0, sums_before);
+      Blocks<G> u, z;
+      float sums_before[G::kBlocks][4];
+      states.key_sums(l).load(0, sums_before);
+      if (tile > 0) {
+        float more[G::kBlocks][4];
+        states.first_rows(l).load(0, more);
 #pragma unroll
-    for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
-      const int s = i / G::kBlocks, b = i % G::kBlocks;
-      if (b == 0) begin_product(u[s], weighted[b], states.operand(index, i));
-      if (b > 0) add_product(u[s], weighted[b], states.operand(index, i));
-    }
+        for (int i = 0; i < G::kBlocks * 4; ++i) sums_before[i / 4][i % 4] += more[i / 4][i % 4];
+      }
 #pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s) {
-      const Fragment& x = turned_x[index][s];
-      add_product(u[s], inner, x);
-      if constexpr (G::kCareful) add_product(u[s], rest, x);
+      for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
+        const int s = i / G::kBlocks, b = i % G::kBlocks;
+        if (b == 0) begin_product(u[s], weighted[b], states.operand(l, i));
+        if (b > 0) add_product(u[s], weighted[b], states.operand(l, i));
+      }
 #pragma unroll
-      for (int i = 0; i < 8; ++i) z[s][i / 4][i % 4] = sums_before[s][i / 4 * 2 + i % 2];
-      add_product(z[s], seen, x);
-    }
-    const float by_weight = finish_query(at, map, numbers, u, z, dq);
-    if (weights.uniform) weight_sums[l] += by_weight;
-  });
+      for (int i = 0; i < G::kBlocks * 8; ++i)
+        z[i / 8][i / 4 % 2][i % 4] = sums_before[i / 8][i / 4 % 2 * 2 + i % 2];
+#pragma unroll
+      for (int other = 0; other <= tile; ++other) {
+#pragma unroll
+        for (int s = 0; s < G::kBlocks; ++s) {
+          const Fragment& x = turned_x[l][other][s];
+          add_product(u[s], inner[other].all, x);
+          if constexpr (G::kCareful) add_product(u[s], inner[other].rest, x);
+          if (other == tile) add_product(z[s], seen, x);
+        }
+      }
+      by_weight[l] += finish_query(at, map, tile, numbers[tile], u, z, dq[tile]);
+    });
+  }
 }
 
 }  // namespace fmmformer::cuda::whole

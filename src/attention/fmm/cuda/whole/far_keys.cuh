@@ -8,9 +8,9 @@
 
 namespace fmmformer::cuda::whole {
 
-/// For the gradient of a weight that differs by channel, of one field: sums over tokens of
-/// v_j * (gradient of v before its weight). A lane has those of its rows and columns
-/// 16 s + 8 n + 2t + p, [4 s + 2 n + p], until they are shared out.
+/// Sums for the gradient of a weight that differs by channel, of one field: over the warp's tokens
+/// of v_j * (gradient of v before its weight). A lane has those of its rows and columns
+/// 16 s + 8 n + 2t + p, [4 s + 2 n + p].
 template <typename G>
 struct WeightSums {
   static constexpr int kCount = G::kBlocks * 4;
@@ -31,154 +31,165 @@ struct WeightSums {
       sums[s * 4 + j / 2 * 2] += low * row[0], sums[s * 4 + j / 2 * 2 + 1] += high * row[1];
     }
   }
-  /// Over all rows, of the channel that is the lane's. Lanes that differ in one bit of g share
+  /// Over the lanes' rows, into its memory. Lanes that differ in one bit of g share
   /// their numbers out, half for each, as long as they have two.
-  __device__ __forceinline__ float of_channel() {
-    int count = kCount;
+  __device__ __forceinline__ void store(const Sequence<G>& at, int field) {
+    int count = kCount, first = 0;
 #pragma unroll
     for (int bit = 16; bit >= 4; bit /= 2) {
       const bool upper = lane_id() & bit;
-      count /= 2;
-      if (count == 0) {
-        sums[0] += __shfl_xor_sync(~0u, sums[0], bit);
-        continue;
-      }
+      if (count > 1) {
+        count /= 2;
+        first += upper ? count : 0;
 #pragma unroll
-      for (int i = 0; i < count; ++i) {
-        const float given = upper ? sums[i] : sums[count + i],
-                    kept = upper ? sums[count + i] : sums[i];
-        sums[i] = kept + __shfl_xor_sync(~0u, given, bit);
+        for (int i = 0; i < count; ++i) {
+          const float given = upper ? sums[i] : sums[count + i],
+                      kept = upper ? sums[count + i] : sums[i];
+          sums[i] = kept + __shfl_xor_sync(~0u, given, bit);
+        }
+      } else {
+        sums[0] += __shfl_xor_sync(~0u, sums[0], bit);
       }
     }
-    return sums[0];
-  }
-  static __device__ __forceinline__ int channel() {
-    const int i = lane_id() / 4 * kCount / 8;
-    return i / 4 * kBlockDim + i % 4 / 2 * 8 + lane_id() % 4 * 2 + i % 2;
+    if (kCount < 8 && lane_id() & 4) return;  // the same in both
+    const int channel = first / 4 * kBlockDim + first % 4 / 2 * 8 + lane_id() % 4 * 2 + first % 2;
+    at.template own<float>(G::kWeightSums)[field * G::kDim + channel] = sums[0];
   }
 };
 
-/// dv += weight * value_sum, of one field; its share of the weight's gradient joins `total`.
+/// dv += weight * value_sum, of one field.
 template <typename G>
-__device__ __forceinline__ void add_values(const Sequence<G>& at, int field,
+__device__ __forceinline__ void add_values(const Sequence<G>& at, int field, int tile,
                                            const Blocks<G>& value_sum, Blocks<G>& dv,
-                                           float& total) {
+                                           WeightSums<G>& weight_sums) {
   const float ones[2] = {1.f, 1.f};
-  if (WeightSums<G>::wanted(at.args)) {
-    WeightSums<G> sums;
-    sums.add(value_sum, at.rows(kValues));
-    total += sums.of_channel();
-  }
+  if (WeightSums<G>::wanted(at.args)) weight_sums.add(value_sum, at.rows(kValues, tile));
   strips::add_field<G>(dv, value_sum, ones, at.weights(), field);
 }
 
-/// The dots of the tile's queries 2t, 2t + 1, 8 + 2t, 9 + 2t.
+/// The dots of a tile's queries 2t, 2t + 1, 8 + 2t, 9 + 2t.
 template <typename G>
-__device__ __forceinline__ void load_dots(const Sequence<G>& at, int map, float (&dots)[4]) {
-  const float* from = at.dots(map) + lane_id() % 4 * 2;
+__device__ __forceinline__ void load_dots(const Sequence<G>& at, int map, int tile,
+                                          float (&dots)[4]) {
+  const float* from = at.dots(map, tile) + lane_id() % 4 * 2;
   const float2 low = *reinterpret_cast<const float2*>(from),
                high = *reinterpret_cast<const float2*>(from + 8);
   dots[0] = low.x, dots[1] = low.y, dots[2] = high.x, dots[3] = high.y;
 }
 
-/// Sums over the tile's queries, of the maps of a group: `f` become their feature rows, times
-/// far_scale / norm.
-template <typename G, typename Group>
-__device__ __forceinline__ void sum_queries(const Sequence<G>& at, const States<G>& states,
-                                            Group group, Fragments<G> (&f)[Group::count]) {
-  each_map_of(group, [&](auto map) {
-    const int l = index_of(map), index = l - Group::first;
-    float factor[2], dots[4];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) factor[r] = at.factors(l)[row_of(2 * r)];
-    Inputs<G>(at.rows(kQueries)).features(map, f[index]);
-    strips::scale(f[index], factor);
-    OwnSums<G> sums;
-    Fragments<G> turned_f, turned_grad;
-    strips::turn(turned_f, f[index]);
-    load_turned<G>(turned_grad, at.rows(kGradients));
-    sums.make(turned_grad, turned_f);
-    load_dots(at, l, dots);
-    sums.make_rows(turned_f, Bf16::make_b(dots));
-    states.store(index, sums);
-  });
-}
-
-/// value_sum = f(k) T + the products with the tile's own queries `f`.
+/// Feature rows of queries, times far_scale / norm.
 template <typename G, typename Map>
-__device__ __forceinline__ void make_values(const Sequence<G>& at, const States<G>& states,
-                                            int index, Map map, const Fragments<G>& f,
-                                            Blocks<G>& sum) {
-  Fragments<G> x;
-  Inputs<G>(at.rows(kKeys)).features(map, x);
+__device__ __forceinline__ void scaled_queries(const Sequence<G>& at, Map map, int tile,
+                                               Fragments<G>& f) {
+  float factor[2];
 #pragma unroll
-  for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
-    const int b = i / G::kBlocks, s = i % G::kBlocks;
-    if (s == 0) begin_product(sum[b], x[s], states.operand(index, i));
-    if (s > 0) add_product(sum[b], x[s], states.operand(index, i));
-  }
-  Block scores;
-  make_products<G>(scores, x, f);
-  Fragment inner = rounded(scores);
-  cut_at_diagonal</*kBefore=*/true>(inner);
-  add_rows_of<G>(sum, inner, at.rows(kGradients));
+  for (int r = 0; r < 2; ++r) factor[r] = at.factors(index_of(map), tile)[row_of(2 * r)];
+  Inputs<G>(at.rows(kQueries, tile)).features(map, f);
+  strips::scale(f, factor);
 }
 
-/// The gradient of f(k): v w T^T - y + the products with the tile's own queries `f`.
-template <typename G>
-__device__ __forceinline__ void make_gradient(const Sequence<G>& at, const States<G>& states,
-                                              int index, int map, const Fragments<G>& f,
-                                              Blocks<G>& gradient) {
-  const Weights<G> weights = at.weights();
-  const float weight = weights.factor(map);
-  Fragments<G> weighted;
-  load<G>(weighted, at.rows(kValues));
-  weights.weigh(weighted, map);
+/// dv += weight * (f(k) T + the products with the warp's own queries `f`).
+template <typename G, typename Map>
+__device__ __forceinline__ void add_far_values(const Sequence<G>& at, const States<G>& states,
+                                               Map map, int tile, const Inputs<G>& k,
+                                               const Fragments<G> (&f)[kTiles], Blocks<G>& dv,
+                                               WeightSums<G>& weight_sums) {
+  Fragments<G> x;
+  Blocks<G> sum;
+  k.features(map, x);
 #pragma unroll
   for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
     const int b = i / G::kBlocks, s = i % G::kBlocks;
-    const Fragment sums = turned(states.operand(index, i));
+    if (s == 0) begin_product(sum[b], x[s], states.operand(index_of(map), i));
+    if (s > 0) add_product(sum[b], x[s], states.operand(index_of(map), i));
+  }
+#pragma unroll
+  for (int other = tile; other < kTiles; ++other) {
+    Block scores;
+    make_products<G>(scores, x, f[other]);
+    Fragment inner = rounded(scores);
+    if (other == tile) cut_at_diagonal</*kBefore=*/true>(inner);
+    add_rows_of<G>(sum, inner, at.rows(kGradients, other));
+  }
+  add_values(at, index_of(map), tile, sum, dv, weight_sums);
+}
+
+/// The gradient of f(k): v w T^T - y + the products with the warp's own queries `f`.
+template <typename G, typename Map>
+__device__ __forceinline__ void feature_gradient(const Sequence<G>& at, const States<G>& states,
+                                                 Map map, int tile,
+                                                 const Fragments<G> (&f)[kTiles],
+                                                 Blocks<G>& gradient) {
+  const int l = index_of(map);
+  const Weights<G> weights = at.weights();
+  const float weight = weights.factor(l);
+  Fragments<G> weighted;
+  load<G>(weighted, at.rows(kValues, tile));
+  weights.weigh(weighted, l);
+#pragma unroll
+  for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
+    const int b = i / G::kBlocks, s = i % G::kBlocks;
+    const Fragment sums = turned(states.operand(index_of(map), i));
     if (b == 0) begin_product(gradient[s], weighted[b], sums);
     if (b > 0) add_product(gradient[s], weighted[b], sums);
   }
-  float y[G::kBlocks][4], dots[4];
-  states.key_sums(index).load(0, y);
-  load_dots(at, map, dots);
+  float y[G::kBlocks][4];
+  states.key_sums(l).load(0, y);
 #pragma unroll
   for (int i = 0; i < G::kBlocks * 8; ++i) {
     float& element = gradient[i / 8][i / 4 % 2][i % 4];
     element = weight * element - y[i / 8][i / 4 % 2 * 2 + i % 2];
   }
-  Block p;
-  make_products<G>(p, weighted, at.rows(kGradients));
 #pragma unroll
-  for (int i = 0; i < 8; ++i)
-    p[i / 4][i % 4] = weight * p[i / 4][i % 4] - dots[i / 4 * 2 + i % 2];
-  Fragment inner = rounded(p);
-  cut_at_diagonal</*kBefore=*/true>(inner);
+  for (int other = tile; other < kTiles; ++other) {
+    Block p;
+    make_products<G>(p, weighted, at.rows(kGradients, other));
+    float dots[4];
+    load_dots(at, l, other, dots);
 #pragma unroll
-  for (int s = 0; s < G::kBlocks; ++s) add_product(gradient[s], inner, turned(f[s]));
+    for (int i = 0; i < 8; ++i)
+      p[i / 4][i % 4] = weight * p[i / 4][i % 4] - dots[i / 4 * 2 + i % 2];
+    Fragment inner = rounded(p);
+    if (other == tile) cut_at_diagonal</*kBefore=*/true>(inner);
+#pragma unroll
+    for (int s = 0; s < G::kBlocks; ++s) add_product(gradient[s], inner, turned(f[other][s]));
+  }
 }
 
-/// dk and dv += the far fields' gradients; weight_sums[map] += the lane's channel's. `start`: the
-/// states that the round begins with, or none; `total`: where those after it go. Barriers inside.
-template <typename G, typename Group>
-__device__ __forceinline__ void far_key(const Sequence<G>& at, Group group, const float* start,
-                                        float* total, Blocks<G>& dk, Blocks<G>& dv,
-                                        float (&weight_sums)[G::kFields]) {
+/// dk[tile] and dv[tile] += the far fields' gradients. Barriers inside.
+template <typename G>
+__device__ __forceinline__ void far_key(const Sequence<G>& at, Blocks<G> (&dk)[kTiles], Blocks<G> (&dv)[kTiles]) {
   const States<G> states(at);
-  Fragments<G> f[Group::count];
-  sum_queries<G>(at, states, group, f);
-  constexpr int kFirst = Group::first * G::kStateSize;
-  states.template scan<Scan::kAfter, Group::count>(at.warps, start ? start + kFirst : nullptr,
-                                                   total ? total + kFirst : nullptr);
-  each_map_of(group, [&](auto map) {
-    const int l = index_of(map), index = l - Group::first;
-    Blocks<G> result;
-    make_values(at, states, index, map, f[index], result);
-    add_values(at, l, result, dv, weight_sums[l]);
-    make_gradient(at, states, index, l, f[index], result);
-    Inputs<G>(at.rows(kKeys)).add_input_gradient(map, dk, result);
+  Fragments<G> f[G::kMaps][kTiles];
+  each_map<G>([&](auto map) {
+    const int l = index_of(map);
+    OwnSums<G> sums;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      scaled_queries(at, map, tile, f[l][tile]);
+      Fragments<G> turned_f, turned_grad;
+      strips::turn(turned_f, f[l][tile]);
+      load_turned<G>(turned_grad, at.rows(kGradients, tile));
+      sums.add(tile == 0, turned_grad, turned_f);
+      float dots[4];
+      load_dots(at, l, tile, dots);
+      sums.add_rows(tile == 0, turned_f, Bf16::make_b(dots));
+    }
+    states.store(l, sums);
+  });
+  states.template scan<Scan::kAfter>(at.warps);
+  each_map<G>([&](auto map) {
+    const int l = index_of(map);
+    WeightSums<G> weight_sums;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const Inputs<G> k(at.rows(kKeys, tile));
+      add_far_values(at, states, map, tile, k, f[l], dv[tile], weight_sums);
+      Blocks<G> gradient;
+      feature_gradient(at, states, map, tile, f[l], gradient);
+      k.add_input_gradient(map, dk[tile], gradient);
+    }
+    if (WeightSums<G>::wanted(at.args)) weight_sums.store(at, l);
   });
 }
 

@@ -19,100 +19,95 @@ __device__ __forceinline__ void load_weights(const Sequence<G>& at) {
   }
 }
 
-/// What both begin with: rows, weights and the band on their way to shared memory.
+/// What both begin with: rows, weights and the band on their way to shared memory. The warp's own
+/// keys and values are there; for all else the first barrier must come, see States::scan.
 template <typename G>
-__device__ __forceinline__ void begin(Sequence<G>& at) {
+__device__ __forceinline__ void begin(const Sequence<G>& at) {
   const SweepArgs& args = at.args;
-#pragma unroll 1
-  for (int round = 0; round < at.rounds; ++round) {
-    at.go_to(round);
-    const uint32_t live = at.find_live();
-    at.copy(kQueries, args.q, live), at.copy(kKeys, args.k, live), at.copy(kValues, args.v, live);
-    if (G::kBackward) at.copy(kGradients, args.grad_out, live);
-  }
+  const uint32_t live = at.find_live();
+  at.copy(kKeys, args.k, live), at.copy(kValues, args.v, live);
+  commit_copies();
+  at.copy(kQueries, args.q, live);
+  if (G::kBackward) at.copy(kGradients, args.grad_out, live);
+  commit_copies();
   load_weights(at);
   if (args.has_near) Band<G>::fill(args);
-  wait_for_copies();
-  __syncthreads();
-}
-
-/// The state after the last token goes to args.made, from `sums`, [maps][kStateSize].
-template <typename G>
-__device__ void store_made(const Sequence<G>& at, const float* sums) {
-  const cuda::States& made = at.args.made;
-  for (int i = threadIdx.x; i < G::kMaps * G::kStateSize; i += blockDim.x) {
-    const int map = at.args.first_map + i / G::kStateSize, in_map = i % G::kStateSize;
-    const int64_t entry = (int64_t(at.pair) * made.maps + map) * G::kDim;
-    const int element = in_map % 4, lane = in_map / 4 % kWarpSize, half = in_map / 128 % 2,
-              block = in_map / 256;
-    const int value = block / G::kBlocks * kBlockDim + lane / 4 + element / 2 * 8,
-              feature = block % G::kBlocks * kBlockDim + half * 8 + lane % 4 * 2 + element % 2;
-    if (in_map >= G::kImage)
-      made.key_sums[entry + in_map - G::kImage] = sums[i];
-    else
-      made.sums[(entry + feature) * made.row_length + value] = sums[i];
-  }
+  wait_for_older_copies();
+  __syncwarp();
 }
 
 template <typename G>
-__global__ void __launch_bounds__(G::kMostWarps* kWarpSize, blocks_at_once(G::kDim, false))
-    forward_kernel(const __grid_constant__ SweepArgs args, int rounds) {
-  Sequence<G> at(args, rounds);
+__global__ void __launch_bounds__(kMostWarps* kWarpSize, 3)
+    forward_kernel(const __grid_constant__ SweepArgs args) {
+  const Sequence<G> at(args);
   if (!at.exists()) return;
   begin(at);
-#pragma unroll 1
-  for (int round = 0; round < rounds; ++round) {
-    at.go_to(round);
-    Blocks<G> out;
-    clear(out);
-    if (args.has_near) near_forward(Band<G>(at), args.log_sum_exp + at.row_index(1, 0), out);
-    each_map_group<G>([&](auto group) {
-      far_forward(at, group, at.carry(0), args.normalisers + at.row_index(G::kMaps, 0), out);
-    });
-    at.write(args.out, out);
-  }
-  if (args.made.sums) store_made(at, at.carry(0));
-}
-
-/// The band's gradients: dq is finished and written; dk and dv begin. A barrier inside.
-template <typename G>
-__device__ __forceinline__ void near_backward(const Sequence<G>& at, const RowNumbers<G>& numbers,
-                                              Blocks<G>& dq, Blocks<G>& dk, Blocks<G>& dv,
-                                              float& weight_sum) {
-  const BandParts<G> parts{at};
-  BandPart own;
-  const float by_weight = near_query(Band<G>(at), numbers, dq, [&](int group, const BandPart& part) {
-    if (group < 2) parts.store(group, part);
-    if (group == 2) own = part;
-  });
-  if (strips::uniform_weights<G>(at.args)) weight_sum += by_weight;
-  at.write(at.args.dq, dq);
-  __syncthreads();
-  Blocks<G> value_sum;
-  clear(value_sum);
-  near_key(at, own, 0, dk, value_sum);
+  Blocks<G> out[kTiles];
+  clear(out[0]), clear(out[1]);
+  far_forward(at, args.normalisers + at.row_index(G::kMaps, 0), out);
+  if (args.has_near) {
+    const Band<G> band(at);
 #pragma unroll
-  for (int further = 1; further <= 2; ++further) {
-    if (parts.exists(further)) near_key(at, parts.load(further), further, dk, value_sum);
+    for (int tile = 0; tile < kTiles; ++tile)
+      near_forward(band, tile, args.log_sum_exp + at.row_index(1, 0), out[tile]);
   }
-  add_values(at, G::kMaps, value_sum, dv, weight_sum);
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile)
+    at.write(args.out, tile, out[tile], at.offset(kQueries, tile));
 }
 
-/// The block's row of args.weight_sums: of weights that are equal for all channels from sums over
-/// the lanes' rows, else from those of the lanes' channels. Barriers inside.
+/// The band's gradients: dq is finished and written; dk and dv begin. A barrier
+/// inside.
 template <typename G>
-__device__ void store_weight_sums(const Sequence<G>& at, float (&sums)[G::kFields]) {
+__device__ __forceinline__ float near_backward(const Sequence<G>& at,
+                                               const RowNumbers<G> (&numbers)[kTiles],
+                                               Blocks<G> (&dq)[kTiles], Blocks<G> (&dk)[kTiles],
+                                               Blocks<G> (&dv)[kTiles]) {
+  const Band<G> band(at);
+  const BandParts<G> parts{at};
+  __syncwarp();  // all lanes have read the states, in whose place they come
+  BandPart own[3];  // of (query tile, key tile) (0, 0), (1, 1), (1, 0)
+  float by_weight = near_query(band, 0, numbers[0], dq[0], [&](int group, const BandPart& part) {
+    if (group < 2) parts.store(group, part);
+    if (group == 2) own[0] = part;
+  });
+  at.write(at.args.dq, 0, dq[0], G::kStage);
+  by_weight += near_query(band, 1, numbers[1], dq[1], [&](int group, const BandPart& part) {
+    if (group == 0) parts.store(2, part);
+    if (group == 1) own[2] = part;
+    if (group == 2) own[1] = part;
+  });
+  at.write(at.args.dq, 1, dq[1], G::kStage);
+  __syncthreads();
+  WeightSums<G> weight_sums;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    Blocks<G> value_sum;
+    clear(dk[tile]), clear(dv[tile]), clear(value_sum);
+    near_key(at, own[tile], tile, dk[tile], value_sum);
+    if (tile == 0) near_key(at, own[2], 1, dk[tile], value_sum);
+    if (at.warp + 1 < at.warps) {
+      if (tile == 1) near_key(at, parts.load(1), 2, dk[tile], value_sum);
+      near_key(at, parts.load(tile == 0 ? 0 : 2), 2 + tile, dk[tile], value_sum);
+    }
+    add_values(at, G::kMaps, tile, value_sum, dv[tile], weight_sums);
+  }
+  if (WeightSums<G>::wanted(at.args)) weight_sums.store(at, G::kMaps);
+  return by_weight;
+}
+
+/// The block's row of args.weight_sums, from what every warp left of each channel. A barrier
+/// inside.
+template <typename G>
+__device__ void store_weight_sums(const Sequence<G>& at, const float (&by_weight)[G::kFields]) {
   const SweepArgs& args = at.args;
   const bool uniform = strips::uniform_weights<G>(args);
-  __syncthreads();  // nobody reads what is in their place
 #pragma unroll
-  for (int field = 0; field < G::kFields; ++field) {
-    float* to = at.template own<float>(G::kWeightSums) + field * G::kDim;
-    if (!uniform) to[WeightSums<G>::channel()] = sums[field];
+  for (int field = 0; field < G::kFields && uniform; ++field) {
+    float sum = by_weight[field];  // equal in the lanes of a quad
 #pragma unroll
-    for (int other = 4; other < kWarpSize && uniform; other *= 2)
-      sums[field] += __shfl_xor_sync(~0u, sums[field], other);  // equal in the lanes of a quad
-    if (uniform && lane_id() == 0) to[0] = sums[field];
+    for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
+    if (lane_id() == 0) at.template own<float>(G::kWeightSums)[field * G::kDim] = sum;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < G::kFields * G::kDim; i += blockDim.x) {
@@ -126,51 +121,35 @@ __device__ void store_weight_sums(const Sequence<G>& at, float (&sums)[G::kField
   }
 }
 
-/// Rounds go from the last to the first, queries and keys in each: the keys' side needs the dots of
-/// all later queries. So the keys of earlier rounds are summed before.
 template <typename G>
-__global__ void __launch_bounds__(G::kMostWarps* kWarpSize, blocks_at_once(G::kDim, true))
-    backward_kernel(const __grid_constant__ SweepArgs args, int rounds) {
-  Sequence<G> at(args, rounds);
+__global__ void __launch_bounds__(kMostWarps* kWarpSize, 2)
+    backward_kernel(const __grid_constant__ SweepArgs args) {
+  const Sequence<G> at(args);
   if (!at.exists()) return;
+  RowNumbers<G> numbers[kTiles];
+  at.load_numbers(0, numbers[0]), at.load_numbers(1, numbers[1]);
   begin(at);
-#pragma unroll 1
-  for (int round = 0; round + 1 < rounds; ++round) {
-    at.go_to(round);
-    const float* start = round > 0 ? at.carry(round - 1) : nullptr;
-    each_map_group<G>([&](auto group) {
-      const States<G> states(at);
-      constexpr int kFirst = decltype(group)::first * G::kStateSize;
-      sum_keys<true>(at, states, group, [](auto, const auto&, const auto&) {});
-      states.template scan<Scan::kBefore, decltype(group)::count>(
-          at.warps, start ? start + kFirst : nullptr, at.carry(round) + kFirst);
-    });
+  float by_weight[G::kFields] = {};
+  Blocks<G> dq[kTiles], dk[kTiles], dv[kTiles];
+  clear(dq[0]), clear(dq[1]);
+  far_query(at, numbers, dq, by_weight);
+  if (args.has_near) {
+    by_weight[G::kMaps] = near_backward(at, numbers, dq, dk, dv);
+  } else {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      at.write(args.dq, tile, dq[tile], G::kStage);
+      clear(dk[tile]), clear(dv[tile]);
+    }
   }
-  float weight_sums[G::kFields] = {};
-#pragma unroll 1
-  for (int round = rounds - 1; round >= 0; --round) {
-    at.go_to(round);
-    RowNumbers<G> numbers;
-    at.load_numbers(numbers);
-    // Of the states that rounds begin with, the last round's are read first and then make room.
-    const float* before = round > 0 ? at.carry(round - 1) : nullptr;
-    float* after = rounds > 1 ? at.carry(rounds - 2) : nullptr;
-    Blocks<G> dq, dk, dv;
-    clear(dq);
-    each_map_group<G>([&](auto group) { far_query(at, group, before, numbers, dq, weight_sums); });
-    clear(dk), clear(dv);
-    if (args.has_near)
-      near_backward(at, numbers, dq, dk, dv, weight_sums[G::kMaps]);
-    else
-      at.write(args.dq, dq);
-    __syncthreads();  // nobody reads what the band has left, in whose place states come
-    each_map_group<G>([&](auto group) {
-      far_key(at, group, round + 1 < rounds ? after : nullptr, round > 0 ? after : nullptr, dk, dv,
-              weight_sums);
-    });
-    at.write(args.dk, dk), at.write(args.dv, dv);
+  __syncthreads();  // nobody reads what the band has left, in whose place states come
+  far_key(at, dk, dv);
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    at.write(args.dk, tile, dk[tile], at.offset(kKeys, tile));
+    at.write(args.dv, tile, dv[tile], at.offset(kValues, tile));
   }
-  if (args.weight_sums) store_weight_sums(at, weight_sums);
+  if (args.weight_sums) store_weight_sums(at, by_weight);
 }
 
 }  // namespace fmmformer::cuda::whole

@@ -16,15 +16,14 @@ struct Band {
   const float4* bias;
   float scale;   // of scores, for powers of 2
   uint64_t seed;
-  bool has_dead; // among the three tiles' tokens
+  bool has_dead; // among this warp's tokens and those before
 
   __device__ explicit Band(const Sequence<G>& at)
       : at(at),
         bias(shared_at<float4>(G::kBias) + lane_id()),
         scale(at.args.near_scale * kLog2E),
         seed(dropout_seed(at.args)) {
-    has_dead = (at.live_of(max(at.tile - 2, 0)) & at.live_of(max(at.tile - 1, 0)) & at.live()) !=
-               0xffffu;
+    has_dead = (at.live_word(at.warp) & at.live_word(max(at.warp - 1, 0))) != ~0u;
   }
   /// By all threads; a barrier must follow.
   static __device__ void fill(const SweepArgs& args) {
@@ -39,11 +38,12 @@ struct Band {
     }
   }
   /// Scores of a tile's queries with the keys of all groups.
-  __device__ __forceinline__ void make_scores(Block (&scores)[kGroups],
-                                              const Fragments<G>& q) const {
+  __device__ __forceinline__ void make_scores(Block (&scores)[kGroups], const Fragments<G>& q,
+                                              int tile) const {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      const bool missing = at.tile < 2 - group;
+      const int keys = tile - 2 + group;
+      const bool missing = keys < 0 && at.warp == 0;
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const float4 from = bias[(missing ? 2 * kGroups : 2 * group + n) * kWarpSize];
@@ -51,39 +51,41 @@ struct Band {
         to[0] = from.x, to[1] = from.y, to[2] = from.z, to[3] = from.w;
       }
       Fragments<G> right;
-      load<G, Side::kRight>(right, at.rows(kKeys, group - 2));
+      load<G, Side::kRight>(right, at.rows(kKeys, keys));
 #pragma unroll
       for (int s = 0; s < G::kBlocks; ++s) add_product(scores[group], q[s], right[s]);
     }
-    if (has_dead) hide_dead(scores);
+    if (has_dead) hide_dead(scores, tile);
   }
   /// Factors of a group's probabilities: 0 or 1 / (1 - p).
-  __device__ __forceinline__ void dropout(Block& factors, int group) const {
-    const int query = at.first_token();
+  __device__ __forceinline__ void dropout(Block& factors, int tile, int group) const {
+    const int query = at.first_token(tile);
     dropout_by_query(factors, at.args, seed, at.pair, query, query + (group - 2) * kBlockDim);
   }
 
  private:
-  __device__ __forceinline__ void hide_dead(Block (&scores)[kGroups]) const {
+  __device__ __forceinline__ void hide_dead(Block (&scores)[kGroups], int tile) const {
+    const uint64_t live = uint64_t(at.live_word(at.warp)) << kTokens |
+                          (at.warp > 0 ? at.live_word(at.warp - 1) : 0u);
 #pragma unroll
     for (int i = 0; i < kGroups * 8; ++i) {
-      const uint32_t live = at.live_of(max(at.tile - 2 + i / 8, 0));
-      if (!(live >> column_of(i / 4 % 2, i) & 1)) scores[i / 8][i / 4 % 2][i % 4] = -INFINITY;
+      if (!(live >> (tile * kBlockDim + i / 8 * kBlockDim + column_of(i / 4 % 2, i)) & 1))
+        scores[i / 8][i / 4 % 2][i % 4] = -INFINITY;
     }
   }
 };
 
-/// sum += weight * softmax(...) v of the warp's tile; writes log_sum_exp, [length].
+/// sum += weight * softmax(...) v of a tile of the warp; writes log_sum_exp, [length].
 template <typename G>
-__device__ __forceinline__ void near_forward(const Band<G>& band, float* log_sum_exp,
+__device__ __forceinline__ void near_forward(const Band<G>& band, int tile, float* log_sum_exp,
                                              Blocks<G>& sum) {
   const Sequence<G>& at = band.at;
   Block p[kGroups];
   float peak[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, base[2], factor[2];
   {
     Fragments<G> q;
-    load<G>(q, at.rows(kQueries));
-    band.make_scores(p, q);
+    load<G>(q, at.rows(kQueries, tile));
+    band.make_scores(p, q, tile);
   }
 #pragma unroll
   for (int i = 0; i < kGroups * 8; ++i)
@@ -105,18 +107,18 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, float* log_sum
     }
     if (strips::drops<G>(at.args)) {
       Block kept;
-      band.dropout(kept, group);
+      band.dropout(kept, tile, group);
 #pragma unroll
       for (int i = 0; i < 8; ++i) p[group][i / 4][i % 4] *= kept[i / 4][i % 4];
     }
-    add_rows_of<G>(values, rounded(p[group]), at.rows(kValues, group - 2));
+    add_rows_of<G>(values, rounded(p[group]), at.rows(kValues, tile - 2 + group));
   }
-  const uint32_t live = at.live();
+  const uint32_t live = at.live(tile);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     total[r] = quad_sum(total[r]);
     factor[r] = total[r] > 0.f ? reciprocal(total[r]) : 0.f;
-    const int token = at.first_token() + row_of(2 * r);
+    const int token = at.first_token(tile) + row_of(2 * r);
     if (lane_id() % 4 == 0 && token < at.args.length) {
       // Infinity for rows that saw nothing or are dead: every later exp(score - log_sum_exp) is 0.
       const bool seen = (live >> row_of(2 * r) & 1) && total[r] > 0.f;
@@ -131,40 +133,25 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, float* log_sum
 struct BandPart {
   Fragment probabilities, gradients;
 };
-/// Parts whose keys are those of the two tiles before, farther tile first, uint4 [2][2][32] in the
-/// memory of the queries' warp. The first two warps' are also for the round before, where the
-/// keys' warps come to them later: [3], in turns.
+/// Parts whose keys are those of the warp before, in the memory of the queries' warp, uint4
+/// [3][2][32]: of the first tile's queries with both tiles, of the second's with the later one.
 template <typename G>
 struct BandParts {
   const Sequence<G>& at;
 
-  __device__ __forceinline__ void store(int group, const BandPart& part) const {
-    put(at.template own<uint4>(G::kParts + group * G::kPartBytes), part);
-    if (at.round > 0 && at.warp + group < 2 + (at.warp == 0))
-      put(halo(at.round, at.warp == 0 ? group : 2), part);
+  __device__ __forceinline__ void store(int which, const BandPart& part) const {
+    uint4* to = place(0, which);
+    to[0] = as_words(part.probabilities), to[kWarpSize] = as_words(part.gradients);
   }
-  /// Of the queries one or two tiles further.
-  __device__ __forceinline__ bool exists(int further) const {
-    return at.tile + further < at.rounds * at.warps;
-  }
-  __device__ __forceinline__ BandPart load(int further) const {
-    const int other = at.warp + further, group = 2 - further;
-    const uint4* from =
-        other < at.warps
-            ? shared_at<uint4>(G::kWarps + other * G::kWarpBytes + G::kParts +
-                               group * G::kPartBytes)
-            : halo(at.round + 1, other == at.warps ? group : 2);
-    from += lane_id();
+  /// Of the next warp.
+  __device__ __forceinline__ BandPart load(int which) const {
+    const uint4* from = place(at.after, which);
     return {as_fragment(from[0]), as_fragment(from[kWarpSize])};
   }
 
  private:
-  static __device__ __forceinline__ uint4* halo(int round, int which) {
-    return shared_at<uint4>(G::kHalo + round % 2 * G::kHaloBytes + which * G::kPartBytes);
-  }
-  static __device__ __forceinline__ void put(uint4* to, const BandPart& part) {
-    to += lane_id();
-    to[0] = as_words(part.probabilities), to[kWarpSize] = as_words(part.gradients);
+  __device__ __forceinline__ uint4* place(int offset, int which) const {
+    return at.template own<uint4>(offset + G::kParts) + which * 2 * kWarpSize + lane_id();
   }
   static __device__ __forceinline__ uint4 as_words(const Fragment& f) {
     return make_uint4(f.r[0], f.r[1], f.r[2], f.r[3]);
@@ -174,12 +161,13 @@ struct BandParts {
   }
 };
 
-/// dq += the near field's gradient of the warp's tile; part(group, BandPart) receives what keys
+/// dq += the near field's gradient of a tile of the warp; part(group, BandPart) receives what keys
 /// need. Returns <dO, near field> of rows g and g + 8: the gradient of a weight that is equal for
 /// all channels.
 template <typename G, typename Part>
-__device__ __forceinline__ float near_query(const Band<G>& band, const RowNumbers<G>& numbers,
-                                            Blocks<G>& dq, const Part& part) {
+__device__ __forceinline__ float near_query(const Band<G>& band, int tile,
+                                            const RowNumbers<G>& numbers, Blocks<G>& dq,
+                                            const Part& part) {
   const Sequence<G>& at = band.at;
   const SweepArgs& args = at.args;
   const Weights<G> weights = at.weights();
@@ -190,19 +178,19 @@ __device__ __forceinline__ float near_query(const Band<G>& band, const RowNumber
   for (int r = 0; r < 2; ++r) log_sum[r] = numbers.log_sum_exp[r] * kLog2E;
   {
     Fragments<G> q, weighted;
-    load<G>(q, at.rows(kQueries));
-    load<G>(weighted, at.rows(kGradients));
+    load<G>(q, at.rows(kQueries, tile));
+    load<G>(weighted, at.rows(kGradients, tile));
     weights.weigh(weighted, G::kMaps);
-    band.make_scores(p, q);
+    band.make_scores(p, q, tile);
 #pragma unroll
     for (int group = 0; group < kGroups; ++group)
-      make_products<G>(dp[group], weighted, at.rows(kValues, group - 2));
+      make_products<G>(dp[group], weighted, at.rows(kValues, tile - 2 + group));
   }
   uint32_t kept = 0;
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     Block factors;
-    if (strips::drops<G>(args)) band.dropout(factors, group);
+    if (strips::drops<G>(args)) band.dropout(factors, tile, group);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float &x = p[group][i / 4][i % 4], &g = dp[group][i / 4][i % 4];
@@ -229,18 +217,18 @@ __device__ __forceinline__ float near_query(const Band<G>& band, const RowNumber
       if (strips::drops<G>(args)) x = kept >> (group * 8 + i) & 1 ? x * args.keep_factor : 0.f;
     }
     const Fragment gradients = rounded(dp[group]);
-    add_rows_of<G>(dq, gradients, at.rows(kKeys, group - 2));
+    add_rows_of<G>(dq, gradients, at.rows(kKeys, tile - 2 + group));
     part(group, BandPart{turned(rounded(p[group])), turned(gradients)});
   }
   return by_weight;
 }
 
-/// dk and value_sum += what queries some tiles further add to the tile's keys; without the weight.
+/// dk and value_sum += what queries of `tile` add to sixteen keys; without the weight.
 template <typename G>
-__device__ __forceinline__ void near_key(const Sequence<G>& at, const BandPart& part, int further,
+__device__ __forceinline__ void near_key(const Sequence<G>& at, const BandPart& part, int tile,
                                          Blocks<G>& dk, Blocks<G>& value_sum) {
-  add_rows_of<G>(dk, part.gradients, at.rows(kQueries, further));
-  add_rows_of<G>(value_sum, part.probabilities, at.rows(kGradients, further));
+  add_rows_of<G>(dk, part.gradients, at.rows(kQueries, tile));
+  add_rows_of<G>(value_sum, part.probabilities, at.rows(kGradients, tile));
 }
 
 }  // namespace fmmformer::cuda::whole

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does what, for causal sequences of up to 512 tokens and heads of 16 or 32 channels in bf16: a
-// thread block has a whole (batch entry, head). Its warps go through the sequence in rounds, a tile
-// of sixteen tokens each.
+// Who does what, for causal sequences of up to 256 tokens and heads of 16 channels in bf16: a
+// thread block has a whole (batch entry, head), a warp 32 of its tokens, two tiles of sixteen.
 //
 // All rows of q, k, v and grad_out lie in shared memory from the first to the last, so that nothing
-// is loaded twice. For the far fields each warp sums its own tile, a scan by all threads turns the
-// sums into what is before each tile (or after it), and products inside a tile are made directly.
-// Backward is one kernel: the band's probabilities and their gradients are made once, for queries,
-// and handed to the keys' side turned.
+// is loaded twice and no warp walks. For the far fields each warp sums its own 32 tokens, a scan by
+// all threads turns the sums into what is before each warp (or after it), and the products inside
+// the 32 tokens are made directly. Between these all warps meet. Backward is one kernel: the band's
+// probabilities and their gradients are made once, for queries, and handed to the keys' side turned.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +19,13 @@ namespace fmmformer::cuda::whole {
 using strips::Blocks, strips::Fragments, strips::Inputs, strips::KeySums, strips::RowSums,
     strips::Weights, strips::index_of, strips::shared_at;
 
-constexpr int kGroups = 3;  // of sixteen columns that a band may touch
+constexpr int kTiles = kTokens / kBlockDim;  // of a warp
+constexpr int kGroups = 3;                   // of sixteen columns that a band may touch
 
-/// A tile in shared memory, as loads want it: what a lane adds to the address of the round's tile
-/// is in registers, for both orders of rows and each block of channels.
+/// A tile in shared memory, as loads want it: what a lane adds to the address of a tile in its
+/// warp's memory is in registers, for both orders of rows.
 struct LanePlaces {
-  uint32_t by_row[2], by_column[2];  // in bytes
+  uint32_t by_row, by_column;  // in bytes
 };
 struct TileAt {
   const LanePlaces& lanes;
@@ -33,105 +33,78 @@ struct TileAt {
 };
 
 /// A shape of strips with all that a kernel's shared memory holds, in bytes. Rows are not padded:
-/// pieces of sixteen bytes change places by row instead, so that ldmatrix finds eight rows in
+/// their halves change places every four rows instead, so that ldmatrix finds eight rows in
 /// different banks. kBackward: for that kernel.
-template <int kDim_, int kMaps_, bool kPlain_, bool kUnit_, bool kBackward_>
-struct Packed : strips::Shape<Bf16, kDim_, kMaps_, kPlain_, kUnit_> {
-  using Base = strips::Shape<Bf16, kDim_, kMaps_, kPlain_, kUnit_>;
+template <int kMaps_, bool kPlain_, bool kUnit_, bool kBackward_>
+struct Packed : strips::Shape<Bf16, kDim, kMaps_, kPlain_, kUnit_> {
+  using Base = strips::Shape<Bf16, kDim, kMaps_, kPlain_, kUnit_>;
+  static_assert(Base::kBlocks == 1);
   using Tile = TileAt;
   static constexpr bool kBackward = kBackward_;
-  static constexpr int kStride = kDim_, kTile = kBlockDim * kStride, kTileBytes = 2 * kTile;
-  static constexpr int kMapsAtATime = kDim_ == 16 ? kMaps_ : 1;  // as registers allow
+  static constexpr int kStride = kDim, kTile = kBlockDim * kStride, kTileBytes = 2 * kTile;
   /// Where in a row a column is.
-  static __host__ __device__ __forceinline__ constexpr int place(int row, int column) {
-    return column ^ (kDim_ == 16 ? row >> 2 & 1 : row >> 1 & 3) * 8;
+  static __device__ __forceinline__ int place(int row, int column) {
+    return column ^ (row >> 2 & 1) * 8;
   }
   // Of a map's sums: float4 [blocks * 2][32], then the sums of feature rows.
-  static constexpr int kImage = Base::kSums * kWarpSize, kStateSize = kImage + kDim_;
+  static constexpr int kImage = Base::kSums * kWarpSize, kStateSize = kImage + kDim;
 
-  static constexpr int kMostWarps = most_warps(kDim_), kMostTiles = kLongest / kBlockDim;
-
-  // The block's: see Weights, Band; which tokens are live, a word a tile; parts of the band for the
-  // round before, see BandParts.
+  // The block's: see Weights, Band; which tokens are live, a word a warp.
   static constexpr int kWeights = 0, kBias = kWeights + (Weights<Base>::kBytes + 15) / 16 * 16,
                        kLive = kBias + (2 * kGroups + 1) * 4 * kWarpSize * 4,
-                       kPartBytes = 2 * kWarpSize * 16, kHalo = kLive + kMostTiles * 4,
-                       kHaloBytes = kBackward ? 3 * kPartBytes : 0,
-                       kWarps = (kHalo + 2 * kHaloBytes + 127) / 128 * 128;
-  // A warp's: numbers [2 maps][16], see Sequence; states [maps][kStateSize] and, in their place,
-  // what keys take from the band, a tile on its way to memory, and sums for weights.
-  static constexpr int kTensors = kBackward ? 4 : 3, kNumbers = 0,
-                       kStates = kNumbers + (kBackward ? 2 * kMaps_ * kBlockDim * 4 : 0),
-                       kParts = kStates, kStage = kParts + (kBackward ? 2 * kPartBytes : 0),
-                       kWeightSums = kStates,
-                       kShared = std::max(kMapsAtATime * kStateSize * 4,
-                                          kStage - kStates + kTileBytes),
+                       kWarps = (kLive + kMostWarps * 4 + 127) / 128 * 128;
+  // A warp's: rows [tiles][tensors], numbers [2 maps][32], see Sequence; sums for weights
+  // [fields][channels]; the first tile's sums of feature rows, [maps][channels]; states
+  // [maps][kStateSize] and, in their place, what keys take from the band (see BandParts) and a tile
+  // on its way to memory.
+  static constexpr int kTensors = kBackward ? 4 : 3, kRows = 0,
+                       kNumbers = kRows + kTiles * kTensors * kTileBytes,
+                       kWeightSums = kNumbers + (kBackward ? 2 * kMaps_ * kTokens * 4 : 0),
+                       kFirstRows = kWeightSums + (kBackward ? Base::kFields * kDim * 4 : 0),
+                       kStates = kFirstRows + (kBackward ? kMaps_ * kDim * 4 : 0),
+                       kParts = kStates, kPartsBytes = 6 * kWarpSize * 16,
+                       kStage = kParts + kPartsBytes,
+                       kStatesBytes = kMaps_ * kStateSize * 4,
+                       kShared = kBackward ? std::max(kStatesBytes, kPartsBytes + kTileBytes)
+                                           : kStatesBytes,
                        kWarpBytes = (kStates + kShared + 127) / 128 * 128;
-  // After the warps' memory: rows [tiles][tensors], then states that rounds begin with, see Carry.
-  static constexpr int kTileStep = kTensors * kTileBytes, kCarryBytes = kMaps_ * kStateSize * 4;
 };
-
-/// The maps [kFirst, kFirst + kCount), which are made together.
-template <int kFirst, int kCount>
-struct MapGroup {
-  static constexpr int first = kFirst, count = kCount;
-};
-/// body(MapGroup) for all maps.
-template <typename G, typename Body>
-__device__ __forceinline__ void each_map_group(const Body& body) {
-  if constexpr (G::kMapsAtATime == G::kMaps) {
-    body(MapGroup<0, G::kMaps>());
-  } else {
-    each_map<G>([&](auto map) { body(MapGroup<decltype(map)::value, 1>()); });
-  }
-}
-/// body(map) for those of a group.
-template <int kFirst, int kCount, typename Body>
-__device__ __forceinline__ void each_map_of(MapGroup<kFirst, kCount>, const Body& body) {
-  body(MapIndex<kFirst>());
-  if constexpr (kCount > 1) body(MapIndex<kFirst + 1>());
-  if constexpr (kCount > 2) body(MapIndex<kFirst + 2>());
-}
 
 /// Operands from a tile. Found by their argument, also from strips.
-template <typename G, Side kSide = Side::kAny>
-__device__ __forceinline__ Fragment load_block(const TileAt& tile, int s) {
+template <Side kSide = Side::kAny>
+__device__ __forceinline__ Fragment load_block(const TileAt& tile) {
   const bool any = kSide == Side::kAny;
   uint32_t r[4];
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"((any ? tile.lanes.by_row[s] : tile.lanes.by_column[s]) + tile.offset)
+               : "r"((any ? tile.lanes.by_row : tile.lanes.by_column) + tile.offset)
                : "memory");
   return {{r[0], r[any ? 1 : 2], r[any ? 2 : 1], r[3]}};
 }
-template <typename G, Side kSide = Side::kAny>
-__device__ __forceinline__ Fragment load_turned_block(const TileAt& tile, int s) {
+template <Side kSide = Side::kAny>
+__device__ __forceinline__ Fragment load_turned_block(const TileAt& tile) {
   const bool any = kSide == Side::kAny;
   uint32_t r[4];
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"((any ? tile.lanes.by_column[s] : tile.lanes.by_row[s]) + tile.offset)
+               : "r"((any ? tile.lanes.by_column : tile.lanes.by_row) + tile.offset)
                : "memory");
   return {{r[0], r[any ? 1 : 2], r[any ? 2 : 1], r[3]}};
 }
 template <typename G, Side kSide = Side::kAny>
 __device__ __forceinline__ void load(Fragments<G>& f, const TileAt& tile) {
-#pragma unroll
-  for (int s = 0; s < G::kBlocks; ++s) f[s] = load_block<G, kSide>(tile, s);
+  f[0] = load_block<kSide>(tile);
 }
 template <typename G, Side kSide = Side::kAny>
 __device__ __forceinline__ void load_turned(Fragments<G>& f, const TileAt& tile) {
-#pragma unroll
-  for (int s = 0; s < G::kBlocks; ++s) f[s] = load_turned_block<G, kSide>(tile, s);
+  f[0] = load_turned_block<kSide>(tile);
 }
 
-/// c = rows columns^T over all channels.
+/// c = rows columns^T.
 template <typename G>
 __device__ __forceinline__ void make_products(Block& c, const Fragments<G>& rows,
                                               const Fragments<G>& columns) {
   begin_product(c, rows[0], columns[0]);
-#pragma unroll
-  for (int s = 1; s < G::kBlocks; ++s) add_product(c, rows[s], columns[s]);
 }
 template <typename G>
 __device__ __forceinline__ void make_products(Block& c, const Fragments<G>& rows,
@@ -144,9 +117,7 @@ __device__ __forceinline__ void make_products(Block& c, const Fragments<G>& rows
 template <typename G>
 __device__ __forceinline__ void add_rows_of(Blocks<G>& sum, const Fragment& a,
                                             const TileAt& columns) {
-#pragma unroll
-  for (int s = 0; s < G::kBlocks; ++s)
-    add_product(sum[s], a, load_turned_block<G, Side::kRight>(columns, s));
+  add_product(sum[0], a, load_turned_block<Side::kRight>(columns));
 }
 
 __device__ __forceinline__ float reciprocal(float x) {
