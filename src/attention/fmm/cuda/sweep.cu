@@ -176,8 +176,8 @@ bool fits_strips(const SweepArgs& args, int shared_bytes) {
          args.halo_before + args.halo_after <= strips::kMostHalo;
 }
 bool fits_whole(const SweepArgs& args, int shared_bytes) {
-  const bool near_fits = !args.has_near || (args.right == 0 && args.left <= whole::kFarthest &&
-                                            args.near_scale > 0);
+  const bool near_fits =
+      !args.has_near || (args.right == 0 && args.left <= whole::kFarthest && args.near_scale > 0);
   return !args.precise && args.causal && args.head_dim == whole::kDim &&
          args.length <= whole::kLongest && near_fits &&
          whole::Launcher::shared_bytes(args) <= shared_bytes;

@@ -3,12 +3,13 @@
 //
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: heads of 16 or 32 channels by warps that own a strip of tokens
-// each (strips/), or in short causal sequences a tile of the whole, all at once (whole/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/) or, in fp32,
+// each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/) or, in fp32,
 // of 64 or 32 (chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles
 // (roles/), in steps of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a
-// warp. Products run on tensor cores; the running state stays on the chip, in registers but for
-// chunks_fp32/. Where the pairs alone do not fill the GPU, a sequence is cut into segments, and
-// sum_states makes what each of them starts from.
+// warp. Short causal sequences of 16 channels in bf16 are not walked: a block has all of one at
+// once (whole/). Products run on tensor cores; the running state stays on the chip, in registers
+// but for chunks_fp32/. Where the pairs alone do not fill the GPU, a sequence is cut into segments,
+// and sum_states makes what each of them starts from.
 //
 // A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
 // sums meet in fp32 memory.
@@ -171,7 +172,8 @@ cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
                         const States& totals, cudaStream_t stream);
 /// Writes out, log_sum_exp, normalisers.
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
-/// Writes dq and row_dots; weight_sums where weights are uniform. With Walks::kWhole, all gradients.
+/// Writes dq and row_dots; weight_sums where weights are uniform. With Walks::kWhole, all that
+/// key_sweep writes as well.
 cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dk and dv; weight_sums where weights differ by channel.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);

@@ -12,29 +12,27 @@ namespace fmmformer::cuda::whole {
 template <bool kKeysAreRows, typename G, typename Use>
 __device__ __forceinline__ void sum_keys(const Sequence<G>& at, const States<G>& states,
                                          const Use& use) {
-  each_map<G>([&](auto map) {
-    OwnSums<G> sums;
+  OwnSums<G> sums[G::kMaps];
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      Fragments<G> x, turned_x, values;
-      Inputs<G>(at.rows(kKeys, tile)).features(map, x);
+  for (int tile = 0; tile < kTiles; ++tile) {
+    const Inputs<G> k(at.rows(kKeys, tile));
+    Fragments<G> values;
+    load_turned<G, kKeysAreRows ? Side::kRight : Side::kAny>(values, at.rows(kValues, tile));
+    each_map<G>([&](auto map) {
+      const int l = index_of(map);
+      Fragments<G> x, turned_x;
+      k.features(map, x);
       strips::keep_live(x, at.live(tile));
       strips::turn(turned_x, x);
-      load_turned<G, kKeysAreRows ? Side::kRight : Side::kAny>(values, at.rows(kValues, tile));
-      if (kKeysAreRows) sums.add(tile == 0, turned_x, values);
-      if (!kKeysAreRows) sums.add(tile == 0, values, turned_x);
-      sums.add_rows(tile == 0, turned_x, {{kOnes, kOnes}});
-      if (G::kBackward && tile == 0)
-        sums.store_rows(states.first_rows(index_of(map)).sums);
+      if (kKeysAreRows) sums[l].add(tile == 0, turned_x, values);
+      if (!kKeysAreRows) sums[l].add(tile == 0, values, turned_x);
+      sums[l].add_rows(tile == 0, turned_x, {{kOnes, kOnes}});
+      if (G::kBackward && tile == 0) sums[l].store_rows(states.first_rows(l).sums);
       use(map, tile, x, turned_x);
-    }
-    states.store(index_of(map), sums);
-  });
-}
-template <typename G>
-__device__ __forceinline__ void copy_fragments(Fragments<G>& to, const Fragments<G>& from) {
+    });
+  }
 #pragma unroll
-  for (int s = 0; s < G::kBlocks; ++s) to[s] = from[s];
+  for (int l = 0; l < G::kMaps; ++l) states.store(l, sums[l]);
 }
 
 /// The state after the last token goes to args.made: numbers from i on.
@@ -43,11 +41,10 @@ __device__ void store_made(const Sequence<G>& at, int i, const float (&sum)[4]) 
   const cuda::States& made = at.args.made;
   const int map = at.args.first_map + i / G::kStateSize, in_map = i % G::kStateSize;
   const int64_t entry = (int64_t(at.pair) * made.maps + map) * G::kDim;
-  const int lane = in_map / 4 % kWarpSize, half = in_map / 128 % 2, block = in_map / 256;
+  const int lane = in_map / 4 % kWarpSize, half = in_map / (4 * kWarpSize);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    const int value = block / G::kBlocks * kBlockDim + lane / 4 + j / 2 * 8,
-              feature = block % G::kBlocks * kBlockDim + half * 8 + lane % 4 * 2 + j % 2;
+    const int value = lane / 4 + j / 2 * 8, feature = half * 8 + lane % 4 * 2 + j % 2;
     if (in_map >= G::kImage)
       made.key_sums[entry + in_map - G::kImage + j] = sum[j];
     else
@@ -62,36 +59,30 @@ __device__ __forceinline__ void far_forward(const Sequence<G>& at, float* normal
   const SweepArgs& args = at.args;
   const States<G> states(at);
   Fragments<G> x[G::kMaps][kTiles];
-  sum_keys<false>(at, states,
-                  [&](auto map, int tile, const Fragments<G>& f, const Fragments<G>&) {
-                    copy_fragments<G>(x[index_of(map)][tile], f);
-                  });
+  sum_keys<false>(at, states, [&](auto map, int tile, const Fragments<G>& f, const Fragments<G>&) {
+    x[index_of(map)][tile][0] = f[0];
+  });
   states.template scan<Scan::kBefore>(at.warps, [&](int i, const auto& sum) {
     if (args.made.sums) store_made(at, i, sum);
   });
-  each_map<G>([&](auto map) {
-    const int l = index_of(map);
-    float z[G::kBlocks][4];
-    states.key_sums(l).load(0, z);
-    Fragment state[G::kBlocks][G::kBlocks];
+  Fragment state[G::kMaps];
+  float z[G::kMaps][1][4];
 #pragma unroll
-    for (int i = 0; i < G::kBlocks * G::kBlocks; ++i)
-      state[i / G::kBlocks][i % G::kBlocks] = states.operand(l, i);
+  for (int l = 0; l < G::kMaps; ++l) {
+    state[l] = states.operand(l);
+    states.key_sums(l).load(0, z[l]);
+  }
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
+  for (int tile = 0; tile < kTiles; ++tile) {
+    const Inputs<G> q(at.rows(kQueries, tile));
+    each_map<G>([&](auto map) {
+      const int l = index_of(map);
       Fragments<G> f;
-      Inputs<G>(at.rows(kQueries, tile)).features(map, f);
+      q.features(map, f);
       RowSums<G> row_sums;
+      row_sums.add(f[0], z[l][0]);
       Blocks<G> sum;
-#pragma unroll
-      for (int s = 0; s < G::kBlocks; ++s) {
-        row_sums.add(f[s], z[s]);
-#pragma unroll
-        for (int b = 0; b < G::kBlocks; ++b) {
-          if (s == 0) begin_product(sum[b], f[s], state[b][s]);
-          if (s > 0) add_product(sum[b], f[s], state[b][s]);
-        }
-      }
+      begin_product(sum[0], f[0], state[l]);
 #pragma unroll
       for (int other = 0; other <= tile; ++other) {
         Block scores;
@@ -111,8 +102,8 @@ __device__ __forceinline__ void far_forward(const Sequence<G>& at, float* normal
         factor[r] = args.far_scale * reciprocal(norm);
       }
       strips::add_field<G>(out[tile], sum, factor, at.weights(), l);
-    }
-  });
+    });
+  }
 }
 
 /// <rows, f> of rows g and g + 8.
@@ -121,11 +112,10 @@ __device__ __forceinline__ void row_products(const Fragments<G>& f, const Blocks
                                              float (&sum)[2]) {
   sum[0] = sum[1] = 0.f;
 #pragma unroll
-  for (int i = 0; i < G::kBlocks * 4; ++i) {
-    const int s = i / 4, j = i % 4;
+  for (int j = 0; j < 4; ++j) {
     float low, high;
-    strips::pair_of(f[s], j, low, high);
-    sum[j % 2] += low * rows[s][j / 2][j % 2 * 2] + high * rows[s][j / 2][j % 2 * 2 + 1];
+    strips::pair_of(f[0], j, low, high);
+    sum[j % 2] += low * rows[0][j / 2][j % 2 * 2] + high * rows[0][j / 2][j % 2 * 2 + 1];
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) sum[r] = quad_sum(sum[r]);
@@ -148,6 +138,26 @@ __device__ __forceinline__ void make_inner(Inner& inner, const Fragments<G>& wei
   if constexpr (G::kCareful) cut_at_diagonal</*kBefore=*/false>(inner.rest);
 }
 
+/// sum += gradient with respect to a map's rows f, times the map's slope. Rows of elu and elu_flip
+/// tell it themselves: min(f, 1).
+template <typename G, int kMap>
+__device__ __forceinline__ void add_input_gradient(MapIndex<kMap> map, const Inputs<G>& inputs,
+                                                   const Fragments<G>& f, Blocks<G>& sum,
+                                                   const Blocks<G>& gradient) {
+  if constexpr (G::kUnit || kMap == 2) {
+    inputs.add_input_gradient(map, sum, gradient);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float low, high;
+      Bf16::unpack(as_bits(__hmin2_nan(as_pair(f[0].r[j]), both(1.f))), low, high);
+      float* to = sum[0][j / 2] + j % 2 * 2;
+      const float* df = gradient[0][j / 2] + j % 2 * 2;
+      to[0] += df[0] * (kMap == 1 ? -low : low), to[1] += df[1] * (kMap == 1 ? -high : high);
+    }
+  }
+}
+
 /// One map's share of a tile's dq, from u = sum_j <dO_i w, v_j> f(k_j) and z = sum_j f(k_j) over
 /// the keys that a query sees; leaves its factors and dots for the keys' side. Returns
 /// <dO, far field> of rows g and g + 8. Where the gradient of weights is made here (kPlain), norms
@@ -155,10 +165,10 @@ __device__ __forceinline__ void make_inner(Inner& inner, const Fragments<G>& wei
 /// sign, in which the difference shows.
 template <typename G, typename Map>
 __device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, int tile,
-                                              const RowNumbers<G>& numbers, Blocks<G>& u, const Blocks<G>& z, Blocks<G>& dq) {
+                                              const Inputs<G>& q, const RowNumbers<G>& numbers,
+                                              Blocks<G>& u, const Blocks<G>& z, Blocks<G>& dq) {
   const SweepArgs& args = at.args;
   const int l = index_of(map);
-  const Inputs<G> q(at.rows(kQueries, tile));
   Fragments<G> f;
   q.features(map, f);
   float sum[2], dot[2], by_weight = 0.f;
@@ -169,21 +179,20 @@ __device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, in
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = row_of(2 * r);
-    const float norm =
-        G::kCareful && at.row_sums() ? sum[r] + args.eps : numbers.norms[l][r];
+    const float norm = G::kCareful && at.row_sums() ? sum[r] + args.eps : numbers.norms[l][r];
     const float inverse = live >> row & 1 ? reciprocal(norm) : 0.f;
     const float factor = args.far_scale * inverse, u_factor = factor * weight;
     by_weight += factor * dot[r];
     dot[r] = at.row_sums() ? dot[r] * weight * inverse : 0.f;
     const float z_factor = factor * dot[r];
 #pragma unroll
-    for (int i = 0; i < G::kBlocks * 4; ++i) {
-      const int n = i / 2 % 2, e = 2 * r + i % 2;
-      u[i / 4][n][e] = u_factor * u[i / 4][n][e] - z_factor * z[i / 4][n][e];
+    for (int i = 0; i < 4; ++i) {
+      float& element = u[0][i / 2][2 * r + i % 2];
+      element = u_factor * element - z_factor * z[0][i / 2][2 * r + i % 2];
     }
     if (lane_id() % 4 == 0) at.factors(l, tile)[row] = factor, at.dots(l, tile)[row] = dot[r];
   }
-  q.add_input_gradient(map, dq, u);
+  add_input_gradient<G>(map, q, f, dq, u);
   return by_weight;
 }
 
@@ -192,14 +201,13 @@ __device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, in
 template <typename G>
 __device__ __forceinline__ void far_query(const Sequence<G>& at,
                                           const RowNumbers<G> (&numbers)[kTiles],
-                                          Blocks<G> (&dq)[kTiles],
-                                          float (&by_weight)[G::kFields]) {
+                                          Blocks<G> (&dq)[kTiles], float (&by_weight)[G::kFields]) {
   const States<G> states(at);
   const Weights<G> weights = at.weights();
-  Fragments<G> turned_x[G::kMaps][kTiles];
+  Fragment turned_x[G::kMaps][kTiles];
   sum_keys<true>(at, states,
                  [&](auto map, int tile, const Fragments<G>&, const Fragments<G>& turned_f) {
-                   copy_fragments<G>(turned_x[index_of(map)][tile], turned_f);
+                   turned_x[index_of(map)][tile] = turned_f[0];
                  });
   states.template scan<Scan::kBefore>(at.warps);
   Fragment seen = strips::ones<G>();
@@ -209,6 +217,7 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at,
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     Inner inner[kTiles];
+    const Inputs<G> q(at.rows(kQueries, tile));
     each_map<G>([&](auto map) {
       const int l = index_of(map);
       Fragments<G> weighted;
@@ -220,34 +229,24 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at,
           make_inner<G>(inner[other], weighted, at.rows(kValues, other), other == tile);
       }
       Blocks<G> u, z;
-      float sums_before[G::kBlocks][4];
+      float sums_before[1][4];
       states.key_sums(l).load(0, sums_before);
       if (tile > 0) {
-        float more[G::kBlocks][4];
+        float more[1][4];
         states.first_rows(l).load(0, more);
 #pragma unroll
-        for (int i = 0; i < G::kBlocks * 4; ++i) sums_before[i / 4][i % 4] += more[i / 4][i % 4];
+        for (int i = 0; i < 4; ++i) sums_before[0][i] += more[0][i];
       }
 #pragma unroll
-      for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
-        const int s = i / G::kBlocks, b = i % G::kBlocks;
-        if (b == 0) begin_product(u[s], weighted[b], states.operand(l, i));
-        if (b > 0) add_product(u[s], weighted[b], states.operand(l, i));
-      }
-#pragma unroll
-      for (int i = 0; i < G::kBlocks * 8; ++i)
-        z[i / 8][i / 4 % 2][i % 4] = sums_before[i / 8][i / 4 % 2 * 2 + i % 2];
+      for (int i = 0; i < 8; ++i) z[0][i / 4][i % 4] = sums_before[0][i / 4 * 2 + i % 2];
+      add_product(z[0], seen, turned_x[l][tile]);
+      begin_product(u[0], weighted[0], states.operand(l));
 #pragma unroll
       for (int other = 0; other <= tile; ++other) {
-#pragma unroll
-        for (int s = 0; s < G::kBlocks; ++s) {
-          const Fragment& x = turned_x[l][other][s];
-          add_product(u[s], inner[other].all, x);
-          if constexpr (G::kCareful) add_product(u[s], inner[other].rest, x);
-          if (other == tile) add_product(z[s], seen, x);
-        }
+        add_product(u[0], inner[other].all, turned_x[l][other]);
+        if constexpr (G::kCareful) add_product(u[0], inner[other].rest, turned_x[l][other]);
       }
-      by_weight[l] += finish_query(at, map, tile, numbers[tile], u, z, dq[tile]);
+      by_weight[l] += finish_query(at, map, tile, q, numbers[tile], u, z, dq[tile]);
     });
   }
 }

@@ -37,7 +37,7 @@ __device__ __forceinline__ void begin(const Sequence<G>& at) {
 }
 
 template <typename G>
-__global__ void __launch_bounds__(kMostWarps* kWarpSize, 3)
+__global__ void __launch_bounds__(kMostWarps* kWarpSize, G::kMaps == 3 ? 2 : 3)
     forward_kernel(const __grid_constant__ SweepArgs args) {
   const Sequence<G> at(args);
   if (!at.exists()) return;
@@ -65,7 +65,7 @@ __device__ __forceinline__ float near_backward(const Sequence<G>& at,
                                                Blocks<G> (&dv)[kTiles]) {
   const Band<G> band(at);
   const BandParts<G> parts{at};
-  __syncwarp();  // all lanes have read the states, in whose place they come
+  __syncwarp();     // all lanes have read the states, in whose place they come
   BandPart own[3];  // of (query tile, key tile) (0, 0), (1, 1), (1, 0)
   float by_weight = near_query(band, 0, numbers[0], dq[0], [&](int group, const BandPart& part) {
     if (group < 2) parts.store(group, part);

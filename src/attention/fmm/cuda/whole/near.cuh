@@ -14,9 +14,9 @@ template <typename G>
 struct Band {
   const Sequence<G>& at;
   const float4* bias;
-  float scale;   // of scores, for powers of 2
+  float scale;  // of scores, for powers of 2
   uint64_t seed;
-  bool has_dead; // among this warp's tokens and those before
+  bool has_dead;  // among this warp's tokens and those before
 
   __device__ explicit Band(const Sequence<G>& at)
       : at(at),
@@ -50,10 +50,7 @@ struct Band {
         float(&to)[4] = scores[group][n];
         to[0] = from.x, to[1] = from.y, to[2] = from.z, to[3] = from.w;
       }
-      Fragments<G> right;
-      load<G, Side::kRight>(right, at.rows(kKeys, keys));
-#pragma unroll
-      for (int s = 0; s < G::kBlocks; ++s) add_product(scores[group], q[s], right[s]);
+      add_product(scores[group], q[0], load_block<Side::kRight>(at.rows(kKeys, keys)));
     }
     if (has_dead) hide_dead(scores, tile);
   }
@@ -65,8 +62,8 @@ struct Band {
 
  private:
   __device__ __forceinline__ void hide_dead(Block (&scores)[kGroups], int tile) const {
-    const uint64_t live = uint64_t(at.live_word(at.warp)) << kTokens |
-                          (at.warp > 0 ? at.live_word(at.warp - 1) : 0u);
+    const uint64_t live =
+        uint64_t(at.live_word(at.warp)) << kTokens | (at.warp > 0 ? at.live_word(at.warp - 1) : 0u);
 #pragma unroll
     for (int i = 0; i < kGroups * 8; ++i) {
       if (!(live >> (tile * kBlockDim + i / 8 * kBlockDim + column_of(i / 4 % 2, i)) & 1))

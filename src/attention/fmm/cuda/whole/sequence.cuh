@@ -9,21 +9,21 @@ namespace fmmformer::cuda::whole {
 
 enum Tensor { kQueries, kKeys, kValues, kGradients };
 
-// All tiles are counted from the warp's first on: -2 and -1 are the warp's before, 2 and 3 the
-// next one's.
 /// What forward left of rows g and g + 8 of a tile.
 template <typename G>
 struct RowNumbers {
   float log_sum_exp[2], norms[G::kMaps][2];
 };
 
+/// Tiles are counted from the warp's first on: -2 and -1 are those of the warp before, 2 and 3 the
+/// next one's.
 template <typename G>
 struct Sequence {
   using Elem = typename G::Elem;
   const SweepArgs& args;
   int pair, b, h, warp, warps;
-  int memory;          // the warp's own
-  int before, after;   // from there to that of the warp before and the next; 0 if there is none
+  int memory;         // the warp's own
+  int before, after;  // from there to that of the warp before and the next; 0 if there is none
   LanePlaces lanes;
 
   __device__ explicit Sequence(const SweepArgs& args) : args(args) {
@@ -34,8 +34,7 @@ struct Sequence {
     memory = G::kWarps + warp * G::kWarpBytes;
     before = warp > 0 ? -G::kWarpBytes : 0, after = warp + 1 < warps ? G::kWarpBytes : 0;
     const int lane = lane_id(), row = lane % 16, column = lane / 16 * 8 + lane % 8;
-    const uint32_t base =
-        static_cast<uint32_t>(__cvta_generic_to_shared(shared_at<char>(memory)));
+    const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(shared_at<char>(memory)));
     lanes.by_row = base + 2 * (row * G::kStride + G::place(row, lane / 16 * 8));
     lanes.by_column = base + 2 * (column * G::kStride + G::place(column, lane / 8 % 2 * 8));
     // Kept, not computed anew for every load.
@@ -46,8 +45,8 @@ struct Sequence {
     return warp * kTokens + tile * kBlockDim;
   }
   __device__ __forceinline__ int offset(Tensor which, int tile) const {
-    return (tile < 0 ? before : tile >= kTiles ? after : 0) + G::kRows +
-           ((tile + kTiles) % kTiles * G::kTensors + which) * G::kTileBytes;
+    const int of_warp = tile < 0 ? before : tile >= kTiles ? after : 0;
+    return of_warp + G::kRows + ((tile + kTiles) % kTiles * G::kTensors + which) * G::kTileBytes;
   }
   __device__ __forceinline__ TileAt rows(Tensor which, int tile) const {
     return {lanes, offset(which, tile)};
@@ -125,8 +124,7 @@ struct Sequence {
     for (int i = 0; i < kTiles * kRounds; ++i) {
       const int tile = i / kRounds, row = lane_id() / kAcross + i % kRounds * kRowsAtOnce;
       copy_async(own<Elem>(offset(which, tile)) + piece_in_tile(row),
-                 from + i * kRowsAtOnce * view.row_stride,
-                 bits >> (tile * kBlockDim + row) & 1);
+                 from + i * kRowsAtOnce * view.row_stride, bits >> (tile * kBlockDim + row) & 1);
     }
   }
   /// Writes sixteen rows of results by way of `stage`, a tile nobody else reads; zeros for dead
@@ -137,9 +135,9 @@ struct Sequence {
     const int g = lane_id() / 4;
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < G::kBlocks * 4; ++i) {
+    for (int i = 0; i < 4; ++i) {
       const int row = g + i % 2 * 8, column = i / 2 * 8 + lane_id() % 4 * 2;
-      const float* pair = results[i / 4][i / 2 % 2] + i % 2 * 2;
+      const float* pair = results[0][i / 2] + i % 2 * 2;
       *reinterpret_cast<uint32_t*>(tile_at + row * G::kStride + (G::place(g, i / 2 * 8)) +
                                    column % 8) = Bf16::pack(pair[0], pair[1]);
     }

@@ -6,7 +6,8 @@
 // is loaded twice and no warp walks. For the far fields each warp sums its own 32 tokens, a scan by
 // all threads turns the sums into what is before each warp (or after it), and the products inside
 // the 32 tokens are made directly. Between these all warps meet. Backward is one kernel: the band's
-// probabilities and their gradients are made once, for queries, and handed to the keys' side turned.
+// probabilities and their gradients are made once, for queries, and handed to the keys' side
+// turned.
 #pragma once
 
 #include <algorithm>
@@ -61,16 +62,15 @@ struct Packed : strips::Shape<Bf16, kDim, kMaps_, kPlain_, kUnit_> {
                        kNumbers = kRows + kTiles * kTensors * kTileBytes,
                        kWeightSums = kNumbers + (kBackward ? 2 * kMaps_ * kTokens * 4 : 0),
                        kFirstRows = kWeightSums + (kBackward ? Base::kFields * kDim * 4 : 0),
-                       kStates = kFirstRows + (kBackward ? kMaps_ * kDim * 4 : 0),
-                       kParts = kStates, kPartsBytes = 6 * kWarpSize * 16,
-                       kStage = kParts + kPartsBytes,
+                       kStates = kFirstRows + (kBackward ? kMaps_ * kDim * 4 : 0), kParts = kStates,
+                       kPartsBytes = 6 * kWarpSize * 16, kStage = kParts + kPartsBytes,
                        kStatesBytes = kMaps_ * kStateSize * 4,
                        kShared = kBackward ? std::max(kStatesBytes, kPartsBytes + kTileBytes)
                                            : kStatesBytes,
                        kWarpBytes = (kStates + kShared + 127) / 128 * 128;
 };
 
-/// Operands from a tile. Found by their argument, also from strips.
+/// Operands from a tile.
 template <Side kSide = Side::kAny>
 __device__ __forceinline__ Fragment load_block(const TileAt& tile) {
   const bool any = kSide == Side::kAny;
@@ -91,6 +91,7 @@ __device__ __forceinline__ Fragment load_turned_block(const TileAt& tile) {
                : "memory");
   return {{r[0], r[any ? 1 : 2], r[any ? 2 : 1], r[3]}};
 }
+/// Strips' Inputs find this one by its argument.
 template <typename G, Side kSide = Side::kAny>
 __device__ __forceinline__ void load(Fragments<G>& f, const TileAt& tile) {
   f[0] = load_block<kSide>(tile);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over the tokens before a warp's, or after them, of one map or several: each warp stores
+// Sums over the tokens before a warp's, or after them, of all maps: each warp stores
 // those of its own tokens, register by register, and all threads add them up along the sequence.
 #pragma once
 
@@ -10,37 +10,27 @@ namespace fmmformer::cuda::whole {
 enum class Scan { kBefore, kAfter };
 
 /// Sums over a warp's tokens: of (one row) x (another), with the channels of the first as rows; and
-/// of feature rows times a number each, a column of which every lane holds its rows.
+/// of feature rows times a number each, with channels as rows and all columns the same.
 template <typename G>
 struct OwnSums {
-  Block sums[G::kBlocks][G::kBlocks];
-  float rows[G::kBlocks][4];
+  Block sums;
+  float rows[4];
 
   /// Adds a tile, the warp's first one or a later one. Both come turned.
   __device__ __forceinline__ void add(bool first, const Fragments<G>& left,
                                       const Fragments<G>& right) {
-#pragma unroll
-    for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
-      Block& to = sums[i / G::kBlocks][i % G::kBlocks];
-      if (first) begin_product(to, left[i / G::kBlocks], right[i % G::kBlocks]);
-      if (!first) add_product(to, left[i / G::kBlocks], right[i % G::kBlocks]);
-    }
+    if (first) begin_product(sums, left[0], right[0]);
+    if (!first) add_product(sums, left[0], right[0]);
   }
   __device__ __forceinline__ void store_rows(float* to) const {
     if (lane_id() % 4 != 0) return;
-    to += lane_id() / 4;
-#pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s)
-      to[s * kBlockDim] = rows[s][0], to[s * kBlockDim + 8] = rows[s][2];
+    to[lane_id() / 4] = rows[0], to[lane_id() / 4 + 8] = rows[2];
   }
   /// Numbers of tokens 2t and the next, 8 + 2t and the next.
   __device__ __forceinline__ void add_rows(bool first, const Fragments<G>& turned_f,
                                            const Bf16::B& numbers) {
-#pragma unroll
-    for (int s = 0; s < G::kBlocks; ++s) {
-      if (first) Bf16::begin(rows[s], turned_f[s], numbers);
-      if (!first) Bf16::multiply(rows[s], turned_f[s], numbers);
-    }
+    if (first) Bf16::begin(rows, turned_f[0], numbers);
+    if (!first) Bf16::multiply(rows, turned_f[0], numbers);
   }
 };
 
@@ -52,28 +42,27 @@ struct States {
   __device__ explicit States(const Sequence<G>& at)
       : first(shared_at<float>(G::kWarps + G::kStates)), own(at.template own<float>(G::kStates)) {}
 
-  __device__ __forceinline__ void store(int index, const OwnSums<G>& own) const {
+  __device__ __forceinline__ void store(int map, const OwnSums<G>& of_warp) const {
     __syncwarp();  // all lanes have read what was there
 #pragma unroll
-    for (int i = 0; i < G::kSums / 4; ++i) {
-      const float* from = own.sums[i / 2 / G::kBlocks][i / 2 % G::kBlocks][i % 2];
-      *quarter(index, i) = make_float4(from[0], from[1], from[2], from[3]);
+    for (int n = 0; n < 2; ++n) {
+      const float* from = of_warp.sums[n];
+      *half(map, n) = make_float4(from[0], from[1], from[2], from[3]);
     }
-    own.store_rows(key_sums(index).sums);
+    of_warp.store_rows(key_sums(map).sums);
   }
-  /// Block i of a state, as an operand.
-  __device__ __forceinline__ Fragment operand(int index, int i) const {
-    const float4 low = *quarter(index, 2 * i), high = *quarter(index, 2 * i + 1);
+  __device__ __forceinline__ Fragment operand(int map) const {
+    const float4 low = *half(map, 0), high = *half(map, 1);
     return {{Bf16::pack(low.x, low.y), Bf16::pack(low.z, low.w), Bf16::pack(high.x, high.y),
              Bf16::pack(high.z, high.w)}};
   }
-  __device__ __forceinline__ KeySums<G> key_sums(int index) const {
-    return {own + index * G::kStateSize + G::kImage};
+  __device__ __forceinline__ KeySums<G> key_sums(int map) const {
+    return {own + map * G::kStateSize + G::kImage};
   }
 
   /// Of the warp's first tile alone; see far_query.
-  __device__ __forceinline__ KeySums<G> first_rows(int index) const {
-    return {own - (G::kStates - G::kFirstRows) / 4 + index * G::kDim};
+  __device__ __forceinline__ KeySums<G> first_rows(int map) const {
+    return {own - (G::kStates - G::kFirstRows) / 4 + map * kDim};
   }
 
   /// Every warp's sums become those of the warps before it, or after it; `total(i, sum)` receives
@@ -113,8 +102,9 @@ struct States {
   }
 
  private:
-  __device__ __forceinline__ float4* quarter(int index, int i) const {
-    return reinterpret_cast<float4*>(own + index * G::kStateSize) + i * kWarpSize + lane_id();
+  /// Eight columns of a state's block: the lane's.
+  __device__ __forceinline__ float4* half(int map, int n) const {
+    return reinterpret_cast<float4*>(own + map * G::kStateSize) + n * kWarpSize + lane_id();
   }
 };
 
