@@ -3,7 +3,7 @@
 // the warp's tokens.
 #pragma once
 
-#include "attention/fmm/cuda/whole/far.cuh"
+#include "attention/fmm/cuda/whole/far_queries.cuh"
 #include "attention/fmm/cuda/whole/near.cuh"
 
 namespace fmmformer::cuda::whole {

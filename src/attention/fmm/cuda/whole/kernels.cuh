@@ -37,7 +37,7 @@ __device__ __forceinline__ void begin(const Sequence<G>& at) {
 }
 
 template <typename G>
-__global__ void __launch_bounds__(kMostWarps* kWarpSize, G::kMaps == 3 ? 2 : 3)
+__global__ void __launch_bounds__(kMostWarps* kWarpSize, 3)
     forward_kernel(const __grid_constant__ SweepArgs args) {
   const Sequence<G> at(args);
   if (!at.exists()) return;
