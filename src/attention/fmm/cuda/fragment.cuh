@@ -100,6 +100,11 @@ __device__ __forceinline__ void add_product(Block& c, const Fragment& a, const F
   Bf16::multiply(c[0], a, {{b.r[0], b.r[2]}});
   Bf16::multiply(c[1], a, {{b.r[1], b.r[3]}});
 }
+/// c = a b^T.
+__device__ __forceinline__ void begin_product(Block& c, const Fragment& a, const Fragment& b) {
+  Bf16::begin(c[0], a, {{b.r[0], b.r[2]}});
+  Bf16::begin(c[1], a, {{b.r[1], b.r[3]}});
+}
 /// The sum of products over several fragments: rows of more than sixteen columns.
 template <int kCount>
 __device__ __forceinline__ void multiply(Block& c, const Fragment (&a)[kCount],

@@ -10,6 +10,7 @@
 #include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
 #include "attention/fmm/cuda/warpgroups/launcher.cuh"
+#include "attention/fmm/cuda/whole/launcher.cuh"
 
 namespace fmmformer::cuda {
 namespace {
@@ -53,6 +54,7 @@ auto with_launcher(const Call& call, const Body& body) {
     return body(chunks::warpgroup::Launcher(), chunks::warpgroup::PassShape());
   if (call.walks == Walks::kWarpgroups)
     return body(warpgroups::Launcher<128>(), warpgroups::PassShape<128>());
+  if (call.walks == Walks::kWhole) return body(whole::Launcher(), whole::PassShape());
   if (call.precise) return with_precise_launcher(key_dim, call.walks == Walks::kChunks, body);
   if (call.walks == Walks::kRoles) return with_bf16_launcher(key_dim, body);
   if (key_dim <= 64) return body(chunks::Launcher<64>(), chunks::PassShape<64>());
@@ -167,7 +169,7 @@ bool has_walkable_rows(const SweepArgs& args) {
   out.aligned = true, out.row_stride = int64_t{args.heads} * args.all_channels;
   return args.q.walkable() && args.k.walkable() && args.v.walkable() && out.walkable();
 }
-// In both, the largest score is sought before scores are scaled.
+// In all of them, the largest score is sought before scores are scaled.
 bool fits_strips(const SweepArgs& args, int shared_bytes) {
   if (args.head_dim != 16 && args.head_dim != 32) return false;
   const int needed = !args.precise         ? 0
@@ -178,6 +180,13 @@ bool fits_strips(const SweepArgs& args, int shared_bytes) {
   const int eights = strips::band_eights(args.left, args.right);
   return eights > 2 && eights <= 2 * strips::kMostGroups && args.near_scale > 0 &&
          args.halo_before + args.halo_after <= strips::kMostHalo;
+}
+bool fits_whole(const SweepArgs& args, int shared_bytes) {
+  const bool near_fits =
+      !args.has_near || (args.right == 0 && args.left <= whole::kFarthest && args.near_scale > 0);
+  return !args.precise && args.causal && args.head_dim == whole::kDim &&
+         args.length <= whole::kLongest && near_fits &&
+         whole::Launcher::shared_bytes(args) <= shared_bytes;
 }
 bool fits_chunks(const SweepArgs& args, int shared_bytes) {
   const auto fits = [&](auto shape, auto precise_shape) {
@@ -204,6 +213,7 @@ bool fits_warpgroups(const SweepArgs& args, const Gpu& gpu) {
 
 Walks fitting_walks(const SweepArgs& args, const Gpu& gpu) {
   if (!has_paper_maps(args) || !has_walkable_rows(args)) return Walks::kRoles;
+  if (fits_whole(args, gpu.shared_bytes)) return Walks::kWhole;
   if (fits_strips(args, gpu.shared_bytes)) return Walks::kStrips;
   if (!fits_chunks(args, gpu.shared_bytes)) return Walks::kRoles;
   return fits_warpgroups(args, gpu) ? Walks::kWarpgroups : Walks::kChunks;

@@ -6,10 +6,11 @@
 // each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/; with the
 // products of a Hopper GPU, chunks/warpgroup/ and warpgroups/) or, in fp32, of 64 or 32
 // (chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles (roles/), in steps
-// of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a warp. Products run
-// on tensor cores; the running state stays on the chip, in registers but for chunks_fp32/. Where
-// the pairs alone do not fill the GPU, a sequence is cut into segments, and sum_states makes what
-// each of them starts from.
+// of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a warp. Short
+// causal sequences of 16 channels in bf16 are not walked: a block has all of one at once (whole/).
+// Products run on tensor cores; the running state stays on the chip, in registers but for
+// chunks_fp32/. Where the pairs alone do not fill the GPU, a sequence is cut into segments, and
+// sum_states makes what each of them starts from.
 //
 // A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
 // sums meet in fp32 memory.
@@ -72,8 +73,9 @@ struct Partial {
 };
 
 /// Which kernels walk the tokens of a pass. kRoles: those that take every call; in fp32 and fp16
-/// they have no roles. kWarpgroups: chunks, with products of a warpgroup.
-enum class Walks { kRoles, kStrips, kChunks, kWarpgroups };
+/// they have no roles. kWarpgroups: chunks, with products of a warpgroup. kWhole: a thread block
+/// has all of a short sequence at once.
+enum class Walks { kRoles, kStrips, kChunks, kWarpgroups, kWhole };
 
 struct SweepArgs {
   Element element = Element::kFloat32;
@@ -148,7 +150,8 @@ struct Gpu {
 /// order, D = Dv, a narrow band and rows that start at multiples of sixteen bytes, in bf16 or fp32:
 /// strips D of 16 or 32; chunks D of 64 or 128, causal, without unit features, with blend weights
 /// that are equal for all channels of a head. Warpgroups are for chunks in bf16, on GPUs of compute
-/// capability 9.0: D of 64, or of 128 with up to two maps and without dropout.
+/// capability 9.0: D of 64, or of 128 with up to two maps and without dropout. Whole sequences: as
+/// strips, but causal, in bf16, D of 16 and up to 256 tokens.
 Walks fitting_walks(const SweepArgs& args, const Gpu& gpu);
 
 /// What the kernels for a call carry in one pass.
@@ -177,7 +180,8 @@ cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
                         const States& totals, cudaStream_t stream);
 /// Writes out, log_sum_exp, normalisers.
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
-/// Writes dq and row_dots; weight_sums where weights are uniform.
+/// Writes dq and row_dots; weight_sums where weights are uniform. With Walks::kWhole, all that
+/// key_sweep writes as well.
 cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dk and dv; weight_sums where weights differ by channel.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);

@@ -33,10 +33,10 @@ struct Inputs;
 /// In bf16.
 template <typename G, Side kSide>
 struct Inputs<G, kSide, false> {
-  const ElemOf<G>* tile;
+  typename G::Tile tile;
   Fragments<G> decay;
 
-  __device__ __forceinline__ explicit Inputs(const ElemOf<G>* tile) : tile(tile) {
+  __device__ __forceinline__ explicit Inputs(typename G::Tile tile) : tile(tile) {
     Fragments<G> x;
     load<G, kSide>(x, tile);
 #pragma unroll

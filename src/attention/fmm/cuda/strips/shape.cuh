@@ -25,6 +25,7 @@ template <typename Math_, int kDim_, int kMaps_, bool kPlain_, bool kUnit_, bool
 struct Shape {
   using Math = Math_;
   using Elem = typename Math::Elem;
+  using Tile = const Elem*;                         // in shared memory, to load operands from
   static constexpr bool kWide = sizeof(Elem) == 4;  // fp32: operands are not rounded
   using Fragment = std::conditional_t<kWide, WideFragment, cuda::Fragment>;
   static constexpr bool kPlain = kPlain_, kUnit = kUnit_, kTeam = kTeam_;

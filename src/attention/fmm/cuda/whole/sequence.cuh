@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sequence in a thread block's shared memory: how its rows get there and results away, and what a
+// warp knows of it.
+#pragma once
+
+#include "attention/fmm/cuda/whole/shape.cuh"
+
+namespace fmmformer::cuda::whole {
+
+enum Tensor { kQueries, kKeys, kValues, kGradients };
+
+/// What forward left of rows g and g + 8 of a tile.
+template <typename G>
+struct RowNumbers {
+  float log_sum_exp[2], norms[G::kMaps][2];
+};
+
+/// Tiles are counted from the warp's first on: -2 and -1 are those of the warp before, 2 and 3 the
+/// next one's.
+template <typename G>
+struct Sequence {
+  using Elem = typename G::Elem;
+  const SweepArgs& args;
+  int pair, b, h, warp, warps;
+  int memory;         // the warp's own
+  int before, after;  // from there to that of the warp before and the next; 0 if there is none
+  LanePlaces lanes;
+
+  __device__ explicit Sequence(const SweepArgs& args) : args(args) {
+    // Neighbouring heads have neighbouring rows, and neighbouring blocks run at the same time.
+    h = blockIdx.x, b = blockIdx.y + blockIdx.z * gridDim.y, pair = b * args.heads + h;
+    // The same in every lane, as the compiler sees from the shuffle.
+    warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0), warps = blockDim.x / kWarpSize;
+    memory = G::kWarps + warp * G::kWarpBytes;
+    before = warp > 0 ? -G::kWarpBytes : 0, after = warp + 1 < warps ? G::kWarpBytes : 0;
+    const int lane = lane_id(), row = lane % 16, column = lane / 16 * 8 + lane % 8;
+    const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(shared_at<char>(memory)));
+    lanes.by_row = base + 2 * (row * G::kStride + G::place(row, lane / 16 * 8));
+    lanes.by_column = base + 2 * (column * G::kStride + G::place(column, lane / 8 % 2 * 8));
+    // Kept, not computed anew for every load.
+    asm volatile("" : "+r"(lanes.by_row), "+r"(lanes.by_column));
+  }
+  __device__ __forceinline__ bool exists() const { return b < args.batch; }
+  __device__ __forceinline__ int first_token(int tile) const {
+    return warp * kTokens + tile * kBlockDim;
+  }
+  __device__ __forceinline__ int offset(Tensor which, int tile) const {
+    const int of_warp = tile < 0 ? before : tile >= kTiles ? after : 0;
+    return of_warp + G::kRows + ((tile + kTiles) % kTiles * G::kTensors + which) * G::kTileBytes;
+  }
+  __device__ __forceinline__ TileAt rows(Tensor which, int tile) const {
+    return {lanes, offset(which, tile)};
+  }
+  __device__ __forceinline__ uint32_t live_word(int other) const {
+    return shared_at<uint32_t>(G::kLive)[other];
+  }
+  /// Of a tile of this warp.
+  __device__ __forceinline__ uint32_t live(int tile) const {
+    return live_word(warp) >> tile * kBlockDim & 0xffffu;
+  }
+  template <typename T>
+  __device__ __forceinline__ T* own(int offset) const {
+    return shared_at<T>(memory + offset);
+  }
+  /// What the queries' side of a map leaves for the keys': far_scale / norm of a tile's rows, and
+  /// their dots.
+  __device__ __forceinline__ float* factors(int map, int tile) const {
+    return own<float>(G::kNumbers) + map * kTokens + tile * kBlockDim;
+  }
+  __device__ __forceinline__ float* dots(int map, int tile) const {
+    return factors(G::kMaps + map, tile);
+  }
+  /// Of one of `fields` numbers that every row has, [pairs, fields, length].
+  __device__ int64_t row_index(int fields, int field) const {
+    return (int64_t(pair) * fields + field) * args.length;
+  }
+  __device__ __forceinline__ Weights<G> weights() const {
+    strips::Layout layout = {};
+    layout.weights = G::kWeights;
+    return Weights<G>(layout, args);
+  }
+  __device__ bool row_sums() const { return args.normaliser == Normaliser::kRowSum; }
+
+  /// Asked for long before they are needed.
+  __device__ __forceinline__ void load_numbers(int tile, RowNumbers<G>& numbers) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int token = first_token(tile) + row_of(2 * r);
+      const bool inside = token < args.length;
+      numbers.log_sum_exp[r] =
+          inside && args.has_near ? args.log_sum_exp[row_index(1, 0) + token] : INFINITY;
+#pragma unroll
+      for (int l = 0; l < G::kMaps; ++l) {
+        const bool wanted = inside && !G::kCareful && row_sums();
+        numbers.norms[l][r] =
+            wanted ? args.normalisers[row_index(G::kMaps, l) + token] : args.fixed_norm;
+      }
+    }
+  }
+  /// Which of the warp's tokens are live, for all to know.
+  __device__ uint32_t find_live() const {
+    const int token = warp * kTokens + lane_id();
+    const bool mine = token < args.length &&
+                      (!args.token_mask || args.token_mask[int64_t(b) * args.length + token]);
+    const uint32_t bits = __ballot_sync(~0u, mine);
+    if (lane_id() == 0) shared_at<uint32_t>(G::kLive)[warp] = bits;
+    return bits;
+  }
+  static constexpr int kAcross = G::kDim / 8, kRowsAtOnce = kWarpSize / kAcross,
+                       kRounds = kBlockDim / kRowsAtOnce;
+  /// The lane's first piece of sixteen bytes of the warp's rows.
+  __device__ __forceinline__ Elem* piece(const View& view) const {
+    Elem* head = static_cast<Elem*>(view.data) + (b * view.batch_stride + h * view.head_stride);
+    const int token = warp * kTokens + lane_id() / kAcross;
+    return head + token * view.row_stride + lane_id() % kAcross * 8;
+  }
+  static __device__ __forceinline__ int piece_in_tile(int row) {
+    return row * G::kStride + G::place(row, lane_id() % kAcross * 8);
+  }
+  /// Begins to copy the warp's rows. Dead ones become zeros, whatever memory holds there.
+  __device__ void copy(Tensor which, const View& view, uint32_t bits) const {
+    const Elem* from = piece(view);
+#pragma unroll
+    for (int i = 0; i < kTiles * kRounds; ++i) {
+      const int tile = i / kRounds, row = lane_id() / kAcross + i % kRounds * kRowsAtOnce;
+      copy_async(own<Elem>(offset(which, tile)) + piece_in_tile(row),
+                 from + i * kRowsAtOnce * view.row_stride, bits >> (tile * kBlockDim + row) & 1);
+    }
+  }
+  /// Writes sixteen rows of results by way of `stage`, a tile nobody else reads; zeros for dead
+  /// ones.
+  __device__ __forceinline__ void write(const View& view, int tile, const Blocks<G>& results,
+                                        int stage) const {
+    Elem* tile_at = own<Elem>(stage);
+    const int g = lane_id() / 4;
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = g + i % 2 * 8, column = i / 2 * 8 + lane_id() % 4 * 2;
+      const float* pair = results[0][i / 2] + i % 2 * 2;
+      *reinterpret_cast<uint32_t*>(tile_at + row * G::kStride + (G::place(g, i / 2 * 8)) +
+                                   column % 8) = Bf16::pack(pair[0], pair[1]);
+    }
+    __syncwarp();
+    const uint32_t bits = live(tile);
+    Elem* to = piece(view) + tile * kBlockDim * view.row_stride;
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
+      const int row = lane_id() / kAcross + i * kRowsAtOnce;
+      uint4 piece = *reinterpret_cast<const uint4*>(tile_at + piece_in_tile(row));
+      if (!(bits >> row & 1)) piece = make_uint4(0, 0, 0, 0);
+      if (first_token(tile) + row < args.length)
+        *reinterpret_cast<uint4*>(to + i * kRowsAtOnce * view.row_stride) = piece;
+    }
+  }
+};
+
+}  // namespace fmmformer::cuda::whole
