@@ -3,7 +3,7 @@
 # Packs what was built here for a machine that has a GPU and the same torch, but no compiler: program, operator library,
 # the C++ tests that have something to say on a GPU, and the shared libraries that such a machine may lack.
 #
-#   scripts/pack_build.sh ARCHIVE.tar.xz [TEST..]       TEST: attention/fmm_attention_test, ..; default: all with GPU tests
+#   [BUILD=FOLDER] scripts/pack_build.sh ARCHIVE.tar.xz [TEST..]       TEST: attention/fmm_attention_test, ..; default: all with GPU tests
 #
 # There: mkdir kit && tar -xJf ARCHIVE.tar.xz -C kit && . kit/env.sh, and `fmmformer` runs; in a checkout of the sources
 # so does scripts/gpu_check.sh.
@@ -12,7 +12,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 [ $# -ge 1 ] || { sed -n 's/^# \{0,1\}//p' "$0" | sed -n '3,9p' >&2; exit 2; }
 archive=$(realpath -m "$1")
 shift
-build=$root/build
+build=${BUILD:-$root/build}
 [ -x "$build/fmmformer" ] || { echo "pack_build: there is no $build/fmmformer; run \`make build\`" >&2; exit 1; }
 "$root/scripts/has_gpu_kernels.sh" "$build" || exit 1
 tests=("$@")

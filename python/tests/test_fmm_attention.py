@@ -263,3 +263,21 @@ def test_large_scores_do_not_overflow_the_softmax() -> None:
     options = dict(bandwidth=9, near_scale=1000.0, feature_maps=())
     expected = fmm_attention_reference(q, k, v, **options)
     assert_close(fmm_attention(q, k, v, **options), expected, 1e-3)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("head_dim", (16, 32, 64, 128))
+@pytest.mark.parametrize("length", (65, 200))
+def test_very_negative_scores_leave_the_gradient_of_a_weight_finite(
+    length: int, head_dim: int, dtype: torch.dtype
+) -> None:
+    """exp(-log_sum_exp) is infinite then: nothing may multiply it where no token is, behind the last one of a tile."""
+    q = torch.full((1, length, 2, head_dim), 24 / head_dim**0.25, dtype=dtype)
+    v = torch.randn(1, length, 2, head_dim).to(dtype)
+    weight = torch.ones(2, 1, requires_grad=True)
+    fmm_attention(q, -q, v, bandwidth=9, causal=True, feature_maps=("elu",), near_weight=weight).sum().backward()
+    expected = v.double().cumsum(1)  # equal scores: the mean of the keys in the band
+    expected = (expected - torch.nn.functional.pad(expected, (0, 0, 0, 0, 9, 0))[:, :length]).sum((0, 3))
+    seen = torch.arange(1, length + 1, dtype=torch.double).clamp(max=9)
+    expected = (expected / seen[:, None]).sum(0)
+    assert torch.allclose(weight.grad.squeeze(1).double(), expected, rtol=1e-2, atol=0.05 * length**0.5)

@@ -181,7 +181,7 @@ cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
 /// Writes out, log_sum_exp, normalisers.
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dq and row_dots; weight_sums where weights are uniform. With Walks::kWhole, all that
-/// key_sweep writes as well.
+/// key_sweep writes as well, and no row_dots.
 cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dk and dv; weight_sums where weights differ by channel.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);

@@ -111,12 +111,16 @@ __device__ __forceinline__ void add_near_dot(float (&dot)[2], Block& p, const Bl
     dot[i % 4 / 2] += element * (G::kDrops ? gradient * kept[i / 4][i % 4] : gradient);
   }
 }
-/// log_sum_exp of rows g and g + 8, for powers of 2.
+/// log_sum_exp of rows g and g + 8, for powers of 2. Infinity for dead rows and those beyond the
+/// end, whose numbers are another row's: their probabilities would be no zeros, or infinite.
 template <typename G>
 __device__ __forceinline__ void near_log_sums(float (&log_sum)[2],
                                               const Walk<G, Sweep::kQueries>& walk) {
   walk.own_numbers(log_sum, kLogSumExp);
-  log_sum[0] *= kLog2E, log_sum[1] *= kLog2E;
+  const uint32_t live = walk.live_bits(walk.place.tile);
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    log_sum[r] = live >> row_of(2 * r) & 1 ? log_sum[r] * kLog2E : INFINITY;
 }
 /// dq += the near field's gradient, from probabilities p, g = grad_out v^T and what add_near_dot
 /// made of them; writes row dots. Returns <dO, near field> of rows g and g + 8: the gradient of the

@@ -96,7 +96,11 @@ __device__ __forceinline__ float near_query(Block (&dq)[kSliceBlocks], const Blo
   const float factor = args.near_scale * weight;
   float log_sum[2], dot[2] = {0.f, 0.f};
   walk.own_numbers(log_sum, kLogSumExp);
-  log_sum[0] *= kLog2E, log_sum[1] *= kLog2E;
+  // Infinity beyond the end too, where the numbers are another row's.
+  const uint32_t live = walk.live_bits(walk.place.tile);
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    log_sum[r] = live >> row_of(2 * r) & 1 ? log_sum[r] * kLog2E : INFINITY;
   Block p[kBandGroups];
   multiply_raw_groups(p, 0, 0, walk, band.groups, load);
   const uint32_t kept = kept_bits(walk, band);

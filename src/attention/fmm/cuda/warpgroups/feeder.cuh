@@ -252,10 +252,10 @@ __device__ __forceinline__ void feed_sum(const SweepArgs& args,
 #pragma unroll 1
   for (int step = 0; step < count; ++step) {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(kAhead - 1) : "memory");
-    show_products();
+    show_to_warpgroup();
     meet_feeders();
     feeder.make_features(step);
-    show_products();
+    show_to_warpgroup();
     meet_feeders();
     events.say(step % 2 ? kOddFeaturesFull : kFeaturesFull);
     key_sums.add(step);

@@ -69,7 +69,7 @@ template <typename G>
 __device__ __forceinline__ void begin_far_key(Block (&u)[G::kBlocks], const Fragment (&m)[kTiles],
                                               const Rows<G, Sweep::kKeys>& rows, int map) {
   using M = Memory<G, Sweep::kKeys>;
-  begin_products();
+  begin_warpgroup_products();
 #pragma unroll
   for (int s = 0; s < G::kBlocks; ++s)
     product<Turned::kNo, Turned::kYes>(

@@ -13,6 +13,9 @@ __device__ __forceinline__ void probabilities(NearBlocks& p, const Rows<G, Sweep
                                               const typename Rows<G, Sweep::kQueries>::Band& band) {
   float log_sum[2];
   rows.row_numbers(log_sum, chunks::kLogSumExp);
+  // Beyond the end the numbers are another row's.
+#pragma unroll
+  for (int r = 0; r < 2; ++r) log_sum[r] = rows.is_live(r) ? log_sum[r] : INFINITY;
   const uint32_t inside = rows.near_bits(band);
 #pragma unroll
   for (int i = 0; i < 8 * chunks::kMostGroups; ++i) {
@@ -125,7 +128,7 @@ __device__ __forceinline__ void add_chunk_gradient(Block (&u)[G::kBlocks],
     float(&c)[4] = u[n / 2][n % 2];
     c[0] -= dot[0] * z.x, c[1] -= dot[0] * z.y, c[2] -= dot[1] * z.x, c[3] -= dot[1] * z.y;
   }
-  begin_products();
+  begin_warpgroup_products();
 #pragma unroll
   for (int t = 0; t < kTiles; ++t)
     product<Turned::kYes>(u, m[t], columns_operand(M::kFeatures + map * G::kTile, t), true);
@@ -142,7 +145,7 @@ __device__ __forceinline__ float far_query(Block (&u)[G::kBlocks], float (&dot)[
                                            const Rows<G, Sweep::kQueries>& rows, float weight) {
   using M = Memory<G, Sweep::kQueries>;
   float factor[2];
-  begin_products();
+  begin_warpgroup_products();
 #pragma unroll
   for (int s = 0; s < G::kBlocks; ++s)
     product<Turned::kNo, Turned::kYes>(
@@ -200,7 +203,7 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
     Block s[kTiles];
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b) f[b] = rows.template features<kMap>(b);
-    begin_products();
+    begin_warpgroup_products();
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b)
       product<Turned::kNo>(s, f[b], rows_operand(M::kFeatures + kMap * G::kTile, b), b > 0);

@@ -119,7 +119,7 @@ struct Rows {
   }
   /// Begins s += (own rows' features) (features in shared memory)^T, or, without `add`, s = ...
   __device__ __forceinline__ void begin_far_scores(Block (&s)[kTiles], int map, bool add) const {
-    begin_products();
+    begin_warpgroup_products();
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b)
       product<Turned::kNo, Turned::kNo>(s, rows_operand(M::kMade + map * G::kTile, b),
@@ -130,7 +130,7 @@ struct Rows {
   /// Begins sum += (own rows' features) (state of a map)^T, or, without `add`, sum = ...
   __device__ __forceinline__ void begin_state_sum(Block (&sum)[G::kBlocks], int map,
                                                   bool add) const {
-    begin_products();
+    begin_warpgroup_products();
 #pragma unroll
     for (int b = 0; b < G::kBlocks; ++b)
       product<Turned::kNo, Turned::kNo>(sum, rows_operand(M::kMade + map * G::kTile, b),
@@ -141,7 +141,7 @@ struct Rows {
 
   /// Begins x = (own rows of tensor `which`) (rows of the band's tensor `which`)^T.
   __device__ __forceinline__ void begin_scores(Scores& x, int which) const {
-    begin_products();
+    begin_warpgroup_products();
 #pragma unroll
     for (int s = 0; s < G::kBlocks; ++s) {
       const Operand rows = rows_operand(own(which), s);
@@ -197,7 +197,7 @@ struct Rows {
     arrived(near);  // operands are twice as many registers: not to be made before
 #pragma unroll
     for (int i = 0; i < kTiles + chunks::kHalo; ++i) operands[i] = near_fragment(near, kFirst + i);
-    begin_products();
+    begin_warpgroup_products();
 #pragma unroll
     for (int i = 0; i < kTiles + chunks::kHalo; ++i) {
       const int index = kFirst + i;
@@ -212,7 +212,7 @@ struct Rows {
   /// Begins sum += a (the chunk's rows of the band's tensor `which`).
   __device__ __forceinline__ void begin_far_sum(Block (&sum)[G::kBlocks],
                                                 const Fragment (&a)[kTiles], int which) const {
-    begin_products();
+    begin_warpgroup_products();
 #pragma unroll
     for (int s = 0; s < kTiles; ++s)
       product<Turned::kYes>(sum, a[s], columns_operand(band(which), s), true);
@@ -233,6 +233,8 @@ struct Rows {
     return shared_at<float4>(M::kState) + i * kGroupThreads + threadIdx.x % kGroupThreads;
   }
   __device__ __forceinline__ void put_aside(const Block (&c)[G::kBlocks]) const {
+    // A warp has waited for its own products; those of the others may still read the state.
+    named_barrier(2, kGroupThreads);
 #pragma unroll
     for (int i = 0; i < 2 * G::kBlocks; ++i) {
       const float(&from)[4] = c[i / 2][i % 2];

@@ -200,10 +200,6 @@ struct Events {
   }
 };
 
-/// Lets products of warpgroups see what this thread wrote to shared memory.
-__device__ __forceinline__ void show_products() {
-  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-}
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));

@@ -33,11 +33,11 @@ struct StateKeeper {
         wait_for_older_copies();  // own rows of the second tensor come later
         make_features(feeder, key_sums, events, step);
         wait_for_copies();
-        show_products();
+        show_to_warpgroup();
         events.say(kTilesFull);
       } else {
         wait_for_copies();
-        show_products();
+        show_to_warpgroup();
         events.say(kTilesFull);
         make_features(feeder, key_sums, events, step);
       }
@@ -47,11 +47,11 @@ struct StateKeeper {
       if (step > 0) events.await(kStateEmpty, step - 1);
       if constexpr (M::kOwnFeatures) {
         feeder.make_of_own(step);
-        show_products();
+        show_to_warpgroup();
         events.say(kOwnFull);
       }
       publish();
-      show_products();
+      show_to_warpgroup();
       // Awaited before the rows can end this step: an event tells odd steps from even ones alone.
       if (step > 0) events.await(kTilesEmpty, step - 1);
       events.say(kStateFull);
@@ -99,11 +99,11 @@ struct StateKeeper {
     if (step > 0) events.await(kFeaturesEmpty, step - 1);
     if constexpr (M::kHasKeySums) key_sums.publish(step);
     feeder.make_features(step);
-    show_products();
+    show_to_warpgroup();
   }
   __device__ __forceinline__ void begin_adding(int step) {
     const int values = M::band(1, step & (M::kSlots - 1)) + panel * kPanel;
-    begin_products();
+    begin_warpgroup_products();
 #pragma unroll
     for (int s = 0; s < kTiles; ++s) {
       const Operand rows = columns_operand(values, s);

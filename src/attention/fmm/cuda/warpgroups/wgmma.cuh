@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a warpgroup, four warps, with operands in shared memory: wgmma, which only sm_90a
-// has.
+// Products of a warpgroup (warpgroup.cuh) of up to 256 columns, several groups of them under way.
 //
 // A step is C[64, N] += A[64, 16] B[16, N]. Warp w holds of C the rows 16 w to 16 w + 15, as Blocks
 // (fragment.cuh) of sixteen columns; of A, where registers hold it, a Fragment. What lies in shared
@@ -10,7 +9,7 @@
 // channels; or turned, the sum running over its rows.
 #pragma once
 
-#include "attention/fmm/cuda/fragment.cuh"
+#include "attention/fmm/cuda/warpgroup.cuh"
 
 namespace fmmformer::cuda::warpgroups {
 
@@ -33,10 +32,8 @@ __device__ __forceinline__ Operand operand(uint32_t place, int next_panel = 1) {
 #define FMM_UPPER_HALF "0x40000040"
 static_assert(kPanelEight >> 4 == 0x40);
 
-/// Before products whose registers were touched by ordinary instructions.
-__device__ __forceinline__ void begin_products() {
-  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
-}
+using cuda::arrived;
+
 /// Those begun since the last time become a group.
 __device__ __forceinline__ void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
@@ -46,12 +43,6 @@ __device__ __forceinline__ void commit_products() {
 template <int kPending>
 __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
-}
-template <int kCount>
-__device__ __forceinline__ void arrived(Block (&c)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < 8 * kCount; ++i)
-    asm volatile("" : "+f"(c[i / 8][i / 4 % 2][i % 4])::"memory");
 }
 template <int kCount>
 __device__ __forceinline__ void arrived(Fragment (&f)[kCount]) {
