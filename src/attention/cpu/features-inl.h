@@ -89,14 +89,14 @@ HWY_INLINE void clear_padding(const FeatureLayout& layout, Real* row) {
 // All maps of a tile in one pass: an exponential serves them while it is in a register.
 template <FeatureMap... kMaps, typename Real>
 HWY_INLINE void map_together(const FeatureLayout& layout, int64_t count, const Real* tile,
-                             const NextRows& next, FeatureTile<Real>& result) {
+                             NextRows& next, FeatureTile<Real>& result) {
   const hn::ScalableTag<Real> d;
   const VectorOps<decltype(d)> ops{d};
   constexpr int64_t kLanes = hn::MaxLanes(d);
   const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
   Real *exps = result.exps, *values = result.values;
   for (int64_t i = 0; i < count; ++i, values += stride) {
-    next.ask_for(i);
+    next.ask();
     for (int64_t c = 0; c < width; c += kLanes, tile += kLanes, exps += kLanes) {
       const auto x = hn::Load(d, tile), e = exp_minus_abs(d, x);
       hn::Store(e, d, exps);
@@ -126,12 +126,12 @@ HWY_INLINE void map_rows(const FeatureLayout& layout, int64_t count, const Real*
 // Any list of maps, one after the other.
 template <typename Real>
 HWY_INLINE void map_in_turn(const FeatureLayout& layout, int64_t count, const Real* tile,
-                            const NextRows& next, FeatureTile<Real>& result) {
+                            NextRows& next, FeatureTile<Real>& result) {
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
   const bool with_exp = any_map_needs_exp(layout);
   for (int64_t i = 0; i < count; ++i) {
-    next.ask_for(i);
+    next.ask();
     for (int64_t c = i * width; with_exp && c < (i + 1) * width; c += hn::Lanes(d))
       hn::Store(exp_minus_abs(d, hn::Load(d, tile + c)), d, result.exps + c);
   }
@@ -153,7 +153,7 @@ HWY_INLINE bool has_maps(const FeatureLayout& layout) {
 /// The features of the rows [begin, begin + count) that `tile` holds.
 template <typename Real>
 HWY_NOINLINE void feature_rows(const FeatureLayout& layout, const Rows& rows, int64_t begin,
-                               int64_t count, const Real* tile, const NextRows& next,
+                               int64_t count, const Real* tile, NextRows& next,
                                FeatureTile<Real>& result) {
   using enum FeatureMap;
   const int64_t width = padded(layout.head_dim), stride = feature_width(layout);

@@ -161,18 +161,18 @@ HWY_INLINE int64_t element_size(Element element) {
   return element == Element::kFloat64 ? 8 : element == Element::kFloat32 ? 4 : 2;
 }
 
-/// Asks for the rows of the next chunk, one at a time, while this one is being worked on. A head's
-/// rows lie half a page apart in [B, N, H, D]: the hardware does not guess them, and waiting for
-/// them took a third of a light sweep. Asking for many at once blocks just as well: loops over rows
-/// ask for one row a turn.
+/// Asks for the rows of the next chunk, a few at a time, while this one is being worked on. A
+/// head's rows lie half a page apart in [B, N, H, D]: the hardware does not guess them, and waiting
+/// for them took a third of a light sweep. Asking for many at once blocks just as well (a core has
+/// some two dozen requests under way at most): several loops over a chunk's rows ask in every turn.
 class NextRows {
   // A head's rows of fewer bytes are soon in the cache: asking costs more than it gains.
   static constexpr int64_t kShortSequence = 32 * 1024;
 
  public:
-  NextRows() = default;  // asks for nothing
-  NextRows(Element element, const Rows& rows, int64_t begin)
-      : size_(element_size(element)), rows_(rows), begin_(begin) {}
+  /// `loops`: how many loops over the chunk's rows will ask().
+  NextRows(Element element, const Rows& rows, int64_t begin, int64_t loops)
+      : size_(element_size(element)), rows_(rows), begin_(begin), loops_(loops) {}
 
   /// `ahead`: the chunk reads so many rows more than its own.
   NextRows& add(const View& view, int64_t dim, int64_t ahead = 0) {
@@ -184,18 +184,18 @@ class NextRows {
         .bytes = dim * size_,
         .first = -begin,
         .end = rows_.length - begin};
+    share_ = (count_ + loops_ - 1) / loops_;
     return *this;
   }
-  HWY_INLINE void ask_for(int64_t row) const {
-    for (int n = 0; n < count_; ++n) {
-      const RowBytes& view = views_[n];
-      if (row < view.first || row >= view.end) continue;
-      const char* start = view.data + row * view.stride;
-      for (int64_t byte = 0; byte < view.bytes; byte += 64) __builtin_prefetch(start + byte, 0, 2);
+  /// Asks for the next few rows.
+  HWY_INLINE void ask() {
+    for (int64_t n = 0; n < share_ && row_ < kChunk; ++n) {
+      ask_for(views_[view_], row_);
+      if (++view_ == count_) view_ = 0, ++row_;
     }
   }
-  HWY_INLINE void ask_for_all() const {
-    for (int64_t row = 0; row < kChunk; ++row) ask_for(row);
+  HWY_INLINE void ask_for_all() {
+    while (count_ > 0 && row_ < kChunk) ask();
   }
 
  private:
@@ -204,11 +204,18 @@ class NextRows {
     int64_t stride, bytes;
     int64_t first, end;  // which rows exist, counted from there
   };
-  int64_t size_ = 0;
-  Rows rows_{};
-  int64_t begin_ = 0;
+  static HWY_INLINE void ask_for(const RowBytes& view, int64_t row) {
+    if (row < view.first || row >= view.end) return;
+    const char* start = view.data + row * view.stride;
+    for (int64_t byte = 0; byte < view.bytes; byte += 64) __builtin_prefetch(start + byte, 0, 2);
+  }
+
+  int64_t size_;
+  Rows rows_;
+  int64_t begin_, loops_;
   RowBytes views_[6];
-  int count_ = 0;
+  int64_t count_ = 0, share_ = 0;
+  int64_t view_ = 0, row_ = 0;  // whose turn it is
 };
 
 /// Rows [begin, begin + count) of a tensor as a tile of row length padded(dim). Rows that are dead

@@ -82,7 +82,7 @@ HWY_NOINLINE void record_chunk(const SweepArgs<Real>& args, const Rows& rows, in
                                ChunkRecord<Real>& record) {
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
   const int64_t count = chunk.count;
-  NextRows next(args.element, rows, chunk.begin + kChunk);
+  NextRows next(args.element, rows, chunk.begin + kChunk, /*loops=*/1);
   next.add(args.k, args.head_dim).add(args.v, args.value_dim);
   load_rows(args.element, args.k, rows, chunk.begin, count, args.head_dim, tiles.k);
   load_rows(args.element, args.v, rows, chunk.begin, count, args.value_dim, tiles.v);
@@ -112,7 +112,7 @@ HWY_NOINLINE void load_chunk(const SweepArgs<Real>& args, const Rows& rows, int6
                              const Chunk& chunk, const ChunkRecord<Real>& record,
                              BackwardTiles<Real>& tiles, RowSums<Real>& sums) {
   const int64_t width = padded(args.head_dim), count = chunk.count;
-  NextRows next(args.element, rows, chunk.begin - kChunk);
+  NextRows next(args.element, rows, chunk.begin - kChunk, /*loops=*/2);
   next.add(args.q, args.head_dim).add(args.k, args.head_dim).add(args.v, args.value_dim);
   next.add(args.grad_out, args.value_dim).add(args.dq, args.head_dim).add(args.dk, args.head_dim);
   load_rows(args.element, args.q, rows, chunk.begin, count, args.head_dim, tiles.q);
@@ -122,7 +122,7 @@ HWY_NOINLINE void load_chunk(const SweepArgs<Real>& args, const Rows& rows, int6
             tiles.stacked_grads);
   tiles.k_features.values = tiles.stacked + count * width;
   feature_rows(args, rows, chunk.begin, count, tiles.q, next, tiles.q_features);
-  feature_rows(args, rows, chunk.begin, count, tiles.k, NextRows(), tiles.k_features);
+  feature_rows(args, rows, chunk.begin, count, tiles.k, next, tiles.k_features);
   copy_row(record.key_sums, width, tiles.key_sums);
   sum_rows<Real>(args, rows, first_live, chunk.begin, count, tiles.k_features.values,
                  tiles.q_features.values, tiles.key_sums, sums);

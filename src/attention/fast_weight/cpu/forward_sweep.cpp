@@ -71,7 +71,7 @@ void forward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena
   for (int64_t begin = segment.begin; begin < segment.end; begin += kChunk) {
     const int64_t end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, cpu::kVectorPad);
-    NextRows next(args.element, rows, begin + kChunk);
+    NextRows next(args.element, rows, begin + kChunk, /*loops=*/2);
     next.add(args.q, args.head_dim)
         .add(args.k, args.head_dim)
         .add(args.v, args.value_dim)
@@ -82,7 +82,7 @@ void forward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena
     tiles.q_features.values = tiles.stacked;
     tiles.k_features.values = tiles.stacked + count * padded(args.head_dim);
     feature_rows(args, rows, begin, count, tiles.q, next, tiles.q_features);
-    feature_rows(args, rows, begin, count, tiles.k, NextRows(), tiles.k_features);
+    feature_rows(args, rows, begin, count, tiles.k, next, tiles.k_features);
     sum_rows<Real>(args, rows, first_live, begin, count, tiles.k_features.values,
                    tiles.q_features.values, state.key_sums, sums);
     scale_queries<Real>(args, count, sums, tiles.q_features.values, tiles.q_features.values);

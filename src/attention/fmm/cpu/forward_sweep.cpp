@@ -60,7 +60,7 @@ void sum_keys_of(const SweepArgs<Real>& args, const Segment& segment, Arena& are
   ForwardTiles<Real> tiles(args, arena);
   for (int64_t begin = segment.begin; begin < segment.end; begin += kChunk) {
     const int64_t count = round_up(std::min(kChunk, segment.end - begin), 8);
-    NextRows next(args.element, rows, begin + kChunk);
+    NextRows next(args.element, rows, begin + kChunk, /*loops=*/1);
     next.add(args.k, args.head_dim).add(args.v, args.value_dim);
     load_keys(args, rows, begin, count, tiles);
     feature_rows(args, rows, begin, count, tiles.k, next, tiles.k_features);
@@ -74,11 +74,12 @@ void sum_keys_of(const SweepArgs<Real>& args, const Segment& segment, Arena& are
 // scaled by them.
 template <typename Real>
 HWY_NOINLINE void normalise_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                                    int64_t count, const ForwardTiles<Real>& tiles,
+                                    int64_t count, const ForwardTiles<Real>& tiles, NextRows& next,
                                     Real* key_sums) {
   const int64_t width = padded(args.head_dim), features = feature_width(args);
   for (int64_t i = 0; i < count; ++i) {
     Real* query = tiles.q_features.values + i * features;
+    next.ask();
     if (args.causal) add_row(features, tiles.k_features.values + i * features, key_sums);
     for (int l = 0; l < args.maps; ++l, query += width) {
       Real factor = 0;
@@ -99,15 +100,15 @@ HWY_NOINLINE void normalise_queries(const SweepArgs<Real>& args, const Rows& row
 
 template <typename Real>
 HWY_NOINLINE void far_forward(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                              int64_t count, bool keys_before, const NextRows& next,
+                              int64_t count, bool keys_before, NextRows& next,
                               ForwardTiles<Real>& tiles, FarState<Real> state) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
   feature_rows(args, rows, begin, count, tiles.q, next, tiles.q_features);
   if (args.causal) {
-    feature_rows(args, rows, begin, count, tiles.k, NextRows(), tiles.k_features);
+    feature_rows(args, rows, begin, count, tiles.k, next, tiles.k_features);
     transpose(count, features, tiles.k_features.values, features, tiles.k_features_t, kChunk);
   }
-  normalise_queries(args, rows, begin, count, tiles, state.key_sums);
+  normalise_queries(args, rows, begin, count, tiles, next, state.key_sums);
   for (int g = 0; g < group_count(args); ++g) {
     const MapGroup<Real> group = group_of(args, rows.head, g);
     const RowTile<Real> result{group.weight == nullptr ? tiles.out : tiles.group_out, value_width};
@@ -148,7 +149,7 @@ void forward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena
   for (int64_t begin = segment.begin; begin < segment.end; begin += kChunk) {
     const int64_t end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, kVectorPad);
-    NextRows next(args.element, rows, begin + kChunk);
+    NextRows next(args.element, rows, begin + kChunk, args.causal ? 3 : 2);
     next.add(args.q, args.head_dim).add(args.out, args.value_dim);
     next.add(args.k, args.head_dim, args.right).add(args.v, args.value_dim, args.right);
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);

@@ -93,9 +93,10 @@ HWY_INLINE void group_gradients(const SweepArgs<Real>& args, int64_t count, bool
 template <typename Real>
 HWY_NOINLINE void subtract_normaliser_part(const SweepArgs<Real>& args, const Rows& rows,
                                            int64_t begin, int64_t count, KeyTiles<Real>& tiles,
-                                           Real* dot_sums) {
+                                           NextRows& next, Real* dot_sums) {
   const int64_t width = padded(args.head_dim), features = feature_width(args);
   for (int64_t j = count - 1; j >= 0; --j) {
+    next.ask();
     for (int l = 0; l < args.maps; ++l) {
       const int64_t at = j * features + l * width;
       if (args.causal && begin + j < args.length) {
@@ -109,7 +110,7 @@ HWY_NOINLINE void subtract_normaliser_part(const SweepArgs<Real>& args, const Ro
 
 template <typename Real>
 HWY_NOINLINE void far_backward_keys(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                                    int64_t count, bool queries_after, const NextRows& next,
+                                    int64_t count, bool queries_after, NextRows& next,
                                     KeyTiles<Real>& tiles, FarState<Real> query_sums,
                                     double* weight_sums) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
@@ -118,7 +119,7 @@ HWY_NOINLINE void far_backward_keys(const SweepArgs<Real>& args, const Rows& row
     transpose(count, features, tiles.k_features.values, features, tiles.k_features_t, kChunk);
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);
     load_rows(args.element, args.grad_out, rows, begin, count, args.value_dim, tiles.grad);
-    feature_rows(args, rows, begin, count, tiles.q, NextRows(), tiles.q_features);
+    feature_rows(args, rows, begin, count, tiles.q, next, tiles.q_features);
     scale_queries(args, rows, begin, count, tiles.q_features.values, tiles.q_features.values);
     if (queries_after)
       transpose(features, value_width, query_sums.sums, value_width, tiles.sums_t, features);
@@ -132,7 +133,7 @@ HWY_NOINLINE void far_backward_keys(const SweepArgs<Real>& args, const Rows& row
                           weight_sums + g * value_width);
     }
   }
-  subtract_normaliser_part(args, rows, begin, count, tiles, query_sums.key_sums);
+  subtract_normaliser_part(args, rows, begin, count, tiles, next, query_sums.key_sums);
   feature_rows_backward(args, count, tiles.k, tiles.k_features, tiles.gradient, tiles.dk);
   if (args.causal) {
     product(features, value_width, count, left_transposed<Real>(tiles.q_features.values, features),
@@ -174,7 +175,7 @@ void key_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& ar
     const int64_t begin = segment.begin + chunk * kChunk,
                   end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, kVectorPad);
-    NextRows next(args.element, rows, begin - kChunk);
+    NextRows next(args.element, rows, begin - kChunk, args.causal ? 3 : 2);
     next.add(args.q, args.head_dim).add(args.k, args.head_dim).add(args.dk, args.head_dim);
     next.add(args.v, args.value_dim)
         .add(args.grad_out, args.value_dim)

@@ -70,10 +70,11 @@ HWY_NOINLINE void sum_key_features(const SweepArgs<Real>& args, const Rows& rows
 template <typename Real>
 HWY_NOINLINE void gradient_of_query_features(const SweepArgs<Real>& args, const Rows& rows,
                                              int64_t begin, int64_t count, QueryTiles<Real>& tiles,
-                                             Real* key_sums, double* weight_sums) {
+                                             NextRows& next, Real* key_sums, double* weight_sums) {
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), features = feature_width(args);
   for (int64_t i = 0; i < count; ++i) {
+    next.ask();
     if (args.causal) add_row(features, tiles.k_features.values + i * features, key_sums);
     const Real* query = tiles.q_features.values + i * features;
     Real* gradient = tiles.gradient + i * features;
@@ -119,16 +120,16 @@ void add_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, i
 
 template <typename Real>
 HWY_NOINLINE void far_backward_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                                       int64_t count, bool keys_before, const NextRows& next,
+                                       int64_t count, bool keys_before, NextRows& next,
                                        QueryTiles<Real>& tiles, FarState<Real> state,
                                        FarState<Real> query_sums, double* weight_sums) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
   feature_rows(args, rows, begin, count, tiles.q, next, tiles.q_features);
   if (args.causal) {
-    feature_rows(args, rows, begin, count, tiles.k, NextRows(), tiles.k_features);
+    feature_rows(args, rows, begin, count, tiles.k, next, tiles.k_features);
   }
   sum_key_features(args, rows, count, keys_before, tiles);
-  gradient_of_query_features(args, rows, begin, count, tiles, state.key_sums, weight_sums);
+  gradient_of_query_features(args, rows, begin, count, tiles, next, state.key_sums, weight_sums);
   feature_rows_backward(args, count, tiles.q, tiles.q_features, tiles.gradient, tiles.dq);
   if (args.causal) {
     product(value_width, features, count, left_transposed(tiles.v, value_width),
@@ -210,7 +211,7 @@ void query_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& 
   for (int64_t begin = segment.begin; begin < segment.end; begin += kChunk) {
     const int64_t end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, kVectorPad);
-    NextRows next(args.element, rows, begin + kChunk);
+    NextRows next(args.element, rows, begin + kChunk, args.causal ? 3 : 2);
     next.add(args.q, args.head_dim).add(args.dq, args.head_dim).add(args.grad_out, args.value_dim);
     next.add(args.k, args.head_dim, args.right).add(args.v, args.value_dim, args.right);
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);

@@ -155,8 +155,11 @@ __device__ __forceinline__ float near_query(Blocks<G>& dq, const ElemOf<G>* q_ti
   const float factor = args.near_scale * weights.factor(G::kMaps);
   Block p[kMostGroups], dp[kMostGroups];
   float log_sum[2], dot[2] = {0.f, 0.f}, by_weight = 0.f;
+  // Infinity beyond the end too, where the numbers are another row's.
+  const uint32_t live = tiles.live();
 #pragma unroll
-  for (int r = 0; r < 2; ++r) log_sum[r] = log_sum_exp[row_of(2 * r)] * kLog2E;
+  for (int r = 0; r < 2; ++r)
+    log_sum[r] = live >> row_of(2 * r) & 1 ? log_sum_exp[row_of(2 * r)] * kLog2E : INFINITY;
   each_group(band, [&](int group, int from) {
     multiply_columns<G>(p[group], q, tiles, 0, tile * kBlockDim + from);
     multiply_columns<G>(dp[group], weighted, tiles, 1, tile * kBlockDim + from);
