@@ -3,13 +3,15 @@
 # Packs what was built here for a machine that has a GPU and the same torch, but no compiler: program, operator library,
 # the C++ tests that have something to say on a GPU, and the shared libraries that such a machine may lack.
 #
-#   [BUILD=FOLDER] scripts/pack_build.sh ARCHIVE.tar.xz [TEST..]       TEST: attention/fmm_attention_test, ..; default: all with GPU tests
+#   [BUILD=FOLDER] scripts/pack_build.sh ARCHIVE.tar.xz [TEST..]
+#
+# TEST: attention/fmm_attention_test, ..; default: all with GPU tests. BUILD: another folder than build/.
 #
 # There: mkdir kit && tar -xJf ARCHIVE.tar.xz -C kit && . kit/env.sh, and `fmmformer` runs; in a checkout of the sources
 # so does scripts/gpu_check.sh.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-[ $# -ge 1 ] || { sed -n 's/^# \{0,1\}//p' "$0" | sed -n '3,9p' >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n 's/^# \{0,1\}//p' "$0" | sed -n '3,11p' >&2; exit 2; }
 archive=$(realpath -m "$1")
 shift
 build=${BUILD:-$root/build}

@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.." || exit 1
 export PATH=$PWD/.venv/bin:$PATH
 jobs=$(nproc)
 
-# Tests whose suite or name says Slow are run once, in the release build on the machine's best instruction set.
+# Tests whose suite or name says Slow run in the release build, on the machine's best instruction set, and in a full
+# sanitizer run.
 # FMMFORMER_QUICK=1 tells tests that loop over many cases to thin them out.
 quick() { GTEST_FILTER='-*Slow*' GTEST_BRIEF=1 FMMFORMER_QUICK=1 "$@"; }
 

@@ -18,7 +18,7 @@ struct Machine {
 /// Looks at the machine, without measuring anything: the product rate is 0.
 Machine look_at_machine();
 
-/// The same with the product rate measured (about a second).
+/// The same with the product rate measured (one to four seconds).
 Machine describe_machine();
 
 /// The best of some rounds of 20 fp32 products of 1024 x 1024 matrices with at::mm, in

@@ -21,6 +21,13 @@ TEST_F(Program, SaysItsVersionCommitTorchAndInstructionSet) {
     EXPECT_THAT(outcome.text, HasSubstr(part));
 }
 
+TEST_F(Program, FindsItsConfigsFromAnyFolderAndEndsAsItShould) {
+  const Outcome presets = run_from_elsewhere("presets --json");
+  EXPECT_EQ(presets.exit_code, 0) << presets.text;
+  EXPECT_THAT(presets.text, HasSubstr("copy/"));
+  EXPECT_EQ(run_from_elsewhere("presets --jsn").exit_code, 2);
+}
+
 TEST_F(Program, HelpHasAnExampleEverywhere) {
   for (const auto* command :
        {"", "verify", "bench", "bench attention", "bench fast-weight", "bench scaling", "train",

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 
@@ -32,11 +33,13 @@ std::vector<std::string> words_of(const std::string& arguments) {
   return words;
 }
 
-// A child that runs the program and writes to `output`.
-pid_t fork_program(const std::vector<std::string>& arguments, int output) {
+// A child that runs the program and writes to `output`. Nothing thrown leaves it: the child would
+// go on with the tests.
+pid_t fork_program(const std::vector<std::string>& arguments, int output) noexcept {
   std::cout.flush(), std::cerr.flush(), std::fflush(nullptr);  // or the child would say it again
-  const pid_t child = fork();
-  if (child != 0) return child;
+  const pid_t child = output < 0 ? -1 : fork();
+  if (child < 0) std::abort();  // a test that went on would wait for, and kill, others
+  if (child > 0) return child;
   dup2(output, STDOUT_FILENO), dup2(output, STDERR_FILENO);
   signal(SIGINT, SIG_DFL);
   // Where a user would be: the program finds its configs here, as it does not lie beside them.
@@ -60,6 +63,18 @@ Outcome run_program(const std::string& arguments) {
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+Outcome run_from_elsewhere(const std::string& arguments) {
+  Outcome outcome;
+  FILE* pipe = popen(("cd / && '" FMMFORMER_PROGRAM_PATH "' " + arguments + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  char buffer[4096];
+  while (const size_t count = std::fread(buffer, 1, sizeof buffer, pipe))
+    outcome.text.append(buffer, count);
+  const int status = pclose(pipe);
   outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return outcome;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program as a user would, but for one thing: a child is a copy of the test, in which
-// torch is loaded already, rather than a process that has to load it. Half a second a run, of
-// hundreds. A test that runs the program so must not use torch's threads itself: copies have none
-// of them.
+// Runs the program in a copy of the test (fork), in which torch is loaded already: loading it takes
+// half a second, of hundreds of runs. What differs from what a user meets: the file that runs is
+// the test, so it works from the project's folder, where the configs are; and nothing runs after
+// main(). run_from_elsewhere starts the program itself. A test that uses these must not use torch's
+// threads: copies have none of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +24,10 @@ struct Outcome {
 /// `arguments` as one would type them: words that spaces part, '..' around what has spaces.
 Outcome run_program(const std::string& arguments);
 
-/// The same, but does not wait: output goes to a file, and the child's number comes back.
+/// Starts the built program itself, from another folder than the project's.
+Outcome run_from_elsewhere(const std::string& arguments);
+
+/// As run_program, but does not wait: output goes to a file, and the child's number comes back.
 pid_t start_program(const std::vector<std::string>& arguments, const std::filesystem::path& output);
 
 class Program : public testing::Test {

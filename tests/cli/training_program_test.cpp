@@ -244,17 +244,21 @@ TEST_F(TrainingProgram, ARunKilledAtAnyMomentGoesOnAndEndsWithTheSameMetrics) {
     const fs::path record = fs::path(run) / "record.json";
     return fs::exists(record) && json::parse(std::ifstream(record)).at("status") == "finished";
   };
-  for (int attempt = 0; attempt < 40 && !is_done(); ++attempt) {
+  int kills = 0;
+  for (int attempt = 0; attempt < 60 && !is_done(); ++attempt) {
     const bool begun = fs::exists(fs::path(run) / "config.toml");
     const pid_t child =
         begun ? start_program({"train", run, "--resume", "--threads", "1"}, folder_ / "output.txt")
               : start_program({"train", config, "--out", run, "--threads", "1"},
                               folder_ / "output.txt");
-    const auto pause = std::chrono::milliseconds(400 + random() % 800);
+    const auto pause = std::chrono::milliseconds(10 + random() % 150);
     std::this_thread::sleep_for(pause);
     kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
+    int status = 0;
+    waitpid(child, &status, 0);
+    kills += WIFSIGNALED(status);
   }
+  EXPECT_GT(kills, 0) << "no run was still going when it was to be killed";
   if (!is_done()) run_program("train '" + run + "' --resume --quiet --threads 1");
   ASSERT_TRUE(is_done());
   const auto metrics = [&](const std::string& name) {

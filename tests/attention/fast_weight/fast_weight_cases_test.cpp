@@ -2,15 +2,11 @@
 // Every named case in every type, forward and backward, against the double reference.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
+#include "attention/quick_run.h"
 #include "bench/verification.h"
 
 namespace fmmformer::bench {
 namespace {
-
-// As in fmm_cases_test.cpp: one type where an instruction set or a sanitizer is forced.
-bool quick_run() { return std::getenv("FMMFORMER_QUICK") != nullptr; }
 
 class FastWeightAttentionCase : public testing::TestWithParam<FastWeightCase> {};
 

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "attention/fmm/fmm_schema.h"
+#include "attention/quick_run.h"
 #include "bench/case_tensors.h"
 #include "fmmformer/attention/fmm_attention.h"
 #include "fmmformer/attention/fmm_reference.h"
@@ -46,10 +47,10 @@ std::vector<AttentionCase> varied_cases() {
            .near_dropout = 0.2}};
 }
 
-TEST(FmmAttentionSlow, ThirtyRepeatedBackwardRunsGiveTheSameBits) {
+TEST(FmmAttention, ThirtyRepeatedBackwardRunsGiveTheSameBits) {
   for (const AttentionCase& attention_case : varied_cases()) {
     const auto first = run(attention_case);
-    for (int i = 0; i < 30; ++i) expect_same_bits(run(attention_case), first);
+    for (int i = 0; i < (quick_run() ? 3 : 30); ++i) expect_same_bits(run(attention_case), first);
   }
 }
 
@@ -107,7 +108,7 @@ TEST(FmmAttention, BothLayoutsGiveTheSameBits) {
   expect_same_bits(run(attention_case), rows_first);
 }
 
-TEST(FmmAttentionSlow, StridesBeyondTwoToThe31AreFollowed) {
+TEST(FmmAttention, StridesBeyondTwoToThe31AreFollowed) {
   // Two tokens, 2^31 + 2^20 elements apart: the memory between them is never touched, so never
   // really there.
   constexpr int64_t kStride = (int64_t{1} << 31) + (int64_t{1} << 20);

@@ -2,16 +2,11 @@
 // Every named case in every type, forward and backward, against the double reference.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
+#include "attention/quick_run.h"
 #include "bench/verification.h"
 
 namespace fmmformer::bench {
 namespace {
-
-// The runs that force an instruction set or a sanitizer see every quick case in one type; the first
-// sees everything.
-bool quick_run() { return std::getenv("FMMFORMER_QUICK") != nullptr; }
 
 class FmmAttentionCase : public testing::TestWithParam<AttentionCase> {};
 
