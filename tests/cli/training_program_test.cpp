@@ -233,11 +233,11 @@ TEST_F(TrainingProgram, CtrlCSavesSaysHowToGoOnAndIsNoSuccessToAScript) {
 }
 
 TEST_F(TrainingProgram, ARunKilledAtAnyMomentGoesOnAndEndsWithTheSameMetrics) {
-  train("straight", "--set train.steps=60");
+  train("straight", "--set train.steps=600");
   const std::string run = (folder_ / "killed").string();
-  const std::string config = (folder_ / "small60.toml").string();
+  const std::string config = (folder_ / "small600.toml").string();
   std::string text = kSmall;
-  text.replace(text.find("steps = 30"), 10, "steps = 60");
+  text.replace(text.find("steps = 30"), 10, "steps = 600");
   std::ofstream(config) << text;
   std::minstd_rand random(7);
   const auto is_done = [&] {
@@ -245,7 +245,7 @@ TEST_F(TrainingProgram, ARunKilledAtAnyMomentGoesOnAndEndsWithTheSameMetrics) {
     return fs::exists(record) && json::parse(std::ifstream(record)).at("status") == "finished";
   };
   int kills = 0;
-  for (int attempt = 0; attempt < 60 && !is_done(); ++attempt) {
+  for (int attempt = 0; attempt < 100 && !is_done(); ++attempt) {
     const bool begun = fs::exists(fs::path(run) / "config.toml");
     const pid_t child =
         begun ? start_program({"train", run, "--resume", "--threads", "1"}, folder_ / "output.txt")
