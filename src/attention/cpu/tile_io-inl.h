@@ -213,7 +213,7 @@ class NextRows {
   int64_t size_;
   Rows rows_;
   int64_t begin_, loops_;
-  RowBytes views_[6];
+  RowBytes views_[8];
   int64_t count_ = 0, share_ = 0;
   int64_t view_ = 0, row_ = 0;  // whose turn it is
 };

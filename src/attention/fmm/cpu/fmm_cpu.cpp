@@ -267,7 +267,13 @@ Tensor weight_gradient(const Tensor& by_task, const Cut& cut, int64_t first_map,
   return gradient.to(weight.scalar_type());
 }
 
-// Both sweeps of every task. The gradients of the weights by task go to weight_sums where these are
+// A task has the whole sequence to itself, and one sweep makes all its gradients.
+template <typename Real>
+bool goes_back_in_one_sweep(const SweepArgs<Real>& args, const Cut& cut) {
+  return cut.segments == 1 && cpu::fits_backward_sweep(args);
+}
+
+// The sweeps of every task. The gradients of the weights by task go to weight_sums where these are
 // uniform, else to channel_sums.
 template <typename Real>
 void backward_sweeps(const SweepArgs<Real>& args, const Cut& cut, const ForwardResult& saved,
@@ -287,7 +293,13 @@ void backward_sweeps(const SweepArgs<Real>& args, const Cut& cut, const ForwardR
                      saved.far_sums.template const_data_ptr<Real>() + pair * rows * args.value_dim,
                      saved.far_key_sums.template const_data_ptr<Real>() + pair * rows, state);
   };
-  if (!shares_states(args, cut)) {
+  if (goes_back_in_one_sweep(args, cut)) {
+    cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
+      backward_sweep(args, cut.segment(task), arena, own_state(args, OwnSums::kQueries),
+                     weight_sums.data_ptr<double>() + task * (maps + 1),
+                     channel_sums.data_ptr<double>() + task * (maps + 1) * value_width);
+    });
+  } else if (!shares_states(args, cut)) {
     cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
       const FarState<Real> key_sums = own_state(args, OwnSums::kKeys);
       const FarState<Real> query_sums = own_state(args, OwnSums::kQueries);
@@ -325,7 +337,9 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   const at::TensorOptions sums = inputs.q.options().dtype(c10::CppTypeToScalarType<Real>::value);
   Tensor row_dots = at::empty({problem.batch, problem.heads, maps, problem.length}, sums);
   // Sums that grow from chunk to chunk need Real: 16-bit gradients get memory of their own for it.
-  const bool in_place = !args.has_near || dk.scalar_type() == sums.dtype();
+  const Cut cut(problem);
+  const bool in_place =
+      !args.has_near || dk.scalar_type() == sums.dtype() || goes_back_in_one_sweep(args, cut);
   Tensor near_dk = in_place ? dk : at::empty(dk.sizes(), sums);
   Tensor near_dv = in_place ? dv : at::empty(dv.sizes(), sums);
   args.grad_out = view_of(grad), args.dq = view_of(dq), args.dk = view_of(dk),
@@ -335,7 +349,6 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   args.near_dk = view_of(near_dk), args.near_dv = view_of(near_dv);
   args.row_dots = row_dots.template data_ptr<Real>();
 
-  const Cut cut(problem);
   Tensor weight_sums = at::zeros({cut.tasks(), maps + 1, 1}, at::kDouble);
   Tensor channel_sums = at::zeros({cut.tasks(), maps + 1, value_width}, at::kDouble);
   backward_sweeps(args, cut, saved, weight_sums, channel_sums);

@@ -34,13 +34,15 @@ struct ForwardTiles {
   }
 };
 
+// S += Fk^T V for the keys [first, first + count) of the chunk.
 template <typename Real>
-void add_keys(const SweepArgs<Real>& args, int64_t count, const ForwardTiles<Real>& tiles,
-              FarState<Real> state) {
+void add_keys(const SweepArgs<Real>& args, int64_t first, int64_t count,
+              const ForwardTiles<Real>& tiles, FarState<Real> state) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
-  product(features, value_width, count, left_transposed<Real>(tiles.k_features.values, features),
-          RowTile<const Real>{tiles.v, value_width}, RowTile<Real>{state.sums, value_width},
-          Into::kAdd);
+  product(features, value_width, count,
+          left_transposed<Real>(tiles.k_features.values + first * features, features),
+          RowTile<const Real>{tiles.v + first * value_width, value_width},
+          RowTile<Real>{state.sums, value_width}, Into::kAdd);
 }
 
 template <typename Real>
@@ -64,7 +66,7 @@ void sum_keys_of(const SweepArgs<Real>& args, const Segment& segment, Arena& are
     next.add(args.k, args.head_dim).add(args.v, args.value_dim);
     load_keys(args, rows, begin, count, tiles);
     feature_rows(args, rows, begin, count, tiles.k, next, tiles.k_features);
-    add_keys(args, count, tiles, state);
+    add_keys(args, 0, count, tiles, state);
     for (int64_t j = 0; j < count; ++j)
       add_row(features, tiles.k_features.values + j * features, state.key_sums);
   }
@@ -98,28 +100,26 @@ HWY_NOINLINE void normalise_queries(const SweepArgs<Real>& args, const Rows& row
   }
 }
 
+// The far field of the queries [first, first + count) of the chunk: the keys before them from the
+// state, those among them one by one.
 template <typename Real>
-HWY_NOINLINE void far_forward(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
-                              int64_t count, bool keys_before, NextRows& next,
-                              ForwardTiles<Real>& tiles, FarState<Real> state) {
+HWY_INLINE void far_step(const SweepArgs<Real>& args, const Rows& rows, int64_t first,
+                         int64_t count, bool keys_before, ForwardTiles<Real>& tiles,
+                         FarState<Real> state) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
-  feature_rows(args, rows, begin, count, tiles.q, next, tiles.q_features);
-  if (args.causal) {
-    feature_rows(args, rows, begin, count, tiles.k, next, tiles.k_features);
-    transpose(count, features, tiles.k_features.values, features, tiles.k_features_t, kChunk);
-  }
-  normalise_queries(args, rows, begin, count, tiles, next, state.key_sums);
   for (int g = 0; g < group_count(args); ++g) {
     const MapGroup<Real> group = group_of(args, rows.head, g);
-    const RowTile<Real> result{group.weight == nullptr ? tiles.out : tiles.group_out, value_width};
-    const auto queries = left_rows<Real>(tiles.q_features.values + group.begin, features);
+    Real* out = tiles.out + first * value_width;
+    const RowTile<Real> result{group.weight == nullptr ? out : tiles.group_out, value_width};
+    const auto queries =
+        left_rows<Real>(tiles.q_features.values + first * features + group.begin, features);
     Into into = Into::kOverwrite;
     if (args.causal) {
       product_lower(count, group.width, queries,
-                    RowTile<const Real>{tiles.k_features_t + group.begin * kChunk, kChunk},
+                    RowTile<const Real>{tiles.k_features_t + group.begin * kChunk + first, kChunk},
                     RowTile<Real>{tiles.weights, kChunk});
-      lower_times<Real>(count, value_width, tiles.weights, kChunk, {tiles.v, value_width}, result,
-                        into);
+      lower_times<Real>(count, value_width, tiles.weights, kChunk,
+                        {tiles.v + first * value_width, value_width}, result, into);
       into = Into::kAdd;
     }
     if (keys_before) {
@@ -130,12 +130,30 @@ HWY_NOINLINE void far_forward(const SweepArgs<Real>& args, const Rows& rows, int
     if (group.weight != nullptr) {
       for (int64_t i = 0; i < count; ++i) {
         for (int64_t e = 0; e < args.value_dim; ++e) {
-          tiles.out[i * value_width + e] += group.weight[e] * tiles.group_out[i * value_width + e];
+          out[i * value_width + e] += group.weight[e] * tiles.group_out[i * value_width + e];
         }
       }
     }
   }
-  if (args.causal) add_keys(args, count, tiles, state);
+  if (args.causal) add_keys(args, first, count, tiles, state);
+}
+
+template <typename Real>
+HWY_NOINLINE void far_forward(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                              int64_t count, bool keys_before, NextRows& next,
+                              ForwardTiles<Real>& tiles, FarState<Real> state) {
+  feature_rows(args, rows, begin, count, tiles.q, next, tiles.q_features);
+  if (args.causal) {
+    const int64_t features = feature_width(args);
+    feature_rows(args, rows, begin, count, tiles.k, next, tiles.k_features);
+    transpose(count, features, tiles.k_features.values, features, tiles.k_features_t, kChunk);
+  }
+  normalise_queries(args, rows, begin, count, tiles, next, state.key_sums);
+  const int64_t step = far_step_length(args);
+  for (int64_t first = 0; first < count; first += step) {
+    far_step(args, rows, first, std::min(step, count - first), keys_before || first > 0, tiles,
+             state);
+  }
 }
 
 template <typename Real>

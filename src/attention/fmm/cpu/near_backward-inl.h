@@ -53,11 +53,6 @@ struct NearQueries {
   Real* dq;                   // [count, padded D], added to; none: only the keys' side is wanted
 };
 
-/// The keys whose sums a segment keeps, and how far these sums have begun: memory beyond is fresh.
-struct OwnedKeys {
-  int64_t begin, end, begun;
-};
-
 // P and dP (times what dropout keeps) of eight queries against a block.
 template <typename Real>
 HWY_INLINE void band_of_queries(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
@@ -125,11 +120,37 @@ HWY_INLINE void clear_outside(const ColumnRange& range, int64_t columns, Real* r
   if (behind < columns) fill_row(columns - behind, Real(0), row + behind);
 }
 
-// dk_j += sum_i dS_ij q_i and dv_j += sum_i P_ij dO_i for the keys of a block, eight at a time,
-// over the queries that see them. The key sweep multiplies dv by the weight.
+// dk_j += sum_i dS_ij q_i and dv_j += sum_i P_ij dO_i for the keys [begin, end) of a block, eight
+// at a time, over the queries that see them. dv is without the weight.
 template <typename Real>
-HWY_NOINLINE void add_to_keys(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
-                              NearScratch<Real>& scratch, OwnedKeys& keys) {
+HWY_NOINLINE void sum_over_queries(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
+                                   const NearScratch<Real>& scratch, int64_t begin, int64_t end) {
+  const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
+  for (int64_t c = 0; c < end - begin; c += 8) {
+    // Query i sees key j when -left <= j - i <= right.
+    const int64_t key = begin + c - queries.begin;
+    const int64_t first = std::max<int64_t>(key - args.right, 0);
+    const int64_t last = std::min(key + 8 + args.left, queries.count);
+    if (first >= last) continue;
+    const int64_t at = first * kNearStride + (begin - scratch.block.begin) + c;
+    product(8, width, last - first, left_transposed<Real>(scratch.score_grads + at, kNearStride),
+            RowTile<const Real>{queries.q + first * width, width},
+            RowTile<Real>{scratch.dk + c * width, width}, Into::kAdd);
+    product(8, value_width, last - first, left_transposed<Real>(scratch.scores + at, kNearStride),
+            RowTile<const Real>{queries.grad + first * value_width, value_width},
+            RowTile<Real>{scratch.dv + c * value_width, value_width}, Into::kAdd);
+  }
+}
+
+/// The keys whose sums a segment keeps in near_dk and near_dv, and how far these sums have begun:
+/// memory beyond is fresh.
+struct OwnedKeys {
+  int64_t begin, end, begun;
+};
+
+template <typename Real>
+HWY_INLINE void add_to_keys(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
+                            NearScratch<Real>& scratch, OwnedKeys& keys) {
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
   const NearBlock<Real>& block = scratch.block;
   const int64_t begin = std::max(block.begin, keys.begin), end = std::min(block.end, keys.end);
@@ -140,31 +161,46 @@ HWY_NOINLINE void add_to_keys(const SweepArgs<Real>& args, const NearQueries<Rea
   load_rows(kReal, args.near_dv, queries.rows, begin, old, args.value_dim, scratch.dv);
   fill_row((fresh - old) * width, Real(0), scratch.dk + old * width);
   fill_row((fresh - old) * value_width, Real(0), scratch.dv + old * value_width);
-  for (int64_t c = 0; c < end - begin; c += 8) {
-    // Query i sees key j when -left <= j - i <= right.
-    const int64_t key = begin + c - queries.begin;
-    const int64_t first = std::max<int64_t>(key - args.right, 0);
-    const int64_t last = std::min(key + 8 + args.left, queries.count);
-    if (first >= last) continue;
-    const int64_t at = first * kNearStride + (begin - block.begin) + c;
-    product(8, width, last - first, left_transposed<Real>(scratch.score_grads + at, kNearStride),
-            RowTile<const Real>{queries.q + first * width, width},
-            RowTile<Real>{scratch.dk + c * width, width}, Into::kAdd);
-    product(8, value_width, last - first, left_transposed<Real>(scratch.scores + at, kNearStride),
-            RowTile<const Real>{queries.grad + first * value_width, value_width},
-            RowTile<Real>{scratch.dv + c * value_width, value_width}, Into::kAdd);
-  }
+  sum_over_queries(args, queries, scratch, begin, end);
   store_rows(kReal, scratch.dk, queries.rows, begin, end, args.head_dim, args.near_dk);
   store_rows(kReal, scratch.dv, queries.rows, begin, end, args.value_dim, args.near_dv);
+}
+
+/// The keys of a causal walk from the end: their sums stay in the scratch, row by row from the
+/// block's first key on. Keys before the chunk go on growing with the chunk before.
+struct CarriedKeys {
+  int64_t begin = 0, count = 0;  // unfinished keys, from the scratch's first row on
+};
+
+// Makes room for the `fresh` rows before those that are carried, and clears what is not carried.
+template <typename Real>
+HWY_INLINE void carry_rows(int64_t width, int64_t fresh, int64_t carried, int64_t rows,
+                           Real* sums) {
+  std::copy_backward(sums, sums + carried * width, sums + (fresh + carried) * width);
+  fill_row(fresh * width, Real(0), sums);
+  if (fresh + carried < rows)
+    fill_row((rows - fresh - carried) * width, Real(0), sums + (fresh + carried) * width);
+}
+
+template <typename Real>
+HWY_INLINE void add_to_keys(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
+                            NearScratch<Real>& scratch, CarriedKeys& keys) {
+  const NearBlock<Real>& block = scratch.block;
+  const int64_t rows = round_up(queries.begin + queries.count - block.begin, 8);
+  const int64_t fresh = keys.count > 0 ? keys.begin - block.begin : 0;
+  carry_rows(padded(args.head_dim), fresh, keys.count, rows, scratch.dk);
+  carry_rows(padded(args.value_dim), fresh, keys.count, rows, scratch.dv);
+  sum_over_queries(args, queries, scratch, block.begin, block.end);
+  keys = {block.begin, queries.begin - block.begin};
 }
 
 // What a pass over the blocks adds to. A row's gradients need its whole dot: where the band is one
 // block, one pass does both.
 enum class NearPass { kDots, kGradients, kBoth };
 
-template <typename Real>
+template <typename Real, typename Keys>
 HWY_INLINE void near_backward_block(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
-                                    NearPass pass, NearScratch<Real>& scratch, OwnedKeys& keys) {
+                                    NearPass pass, NearScratch<Real>& scratch, Keys& keys) {
   const int64_t width = padded(args.head_dim);
   const NearBlock<Real>& block = scratch.block;
   const int64_t columns = block.end - block.begin;
@@ -193,8 +229,16 @@ HWY_INLINE void near_backward_block(const SweepArgs<Real>& args, const NearQueri
   if (pass != NearPass::kDots) add_to_keys(args, queries, scratch, keys);
 }
 
-/// Adds to dq, near_dk and near_dv what this chunk of queries contributes, and writes its dots.
-/// load_band has been called.
+/// Adds to dq and to the keys' sums what this chunk of queries contributes, and writes its dots.
+/// load_band has been called, and has all columns.
+template <typename Real>
+HWY_NOINLINE void near_backward(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
+                                NearScratch<Real>& scratch, CarriedKeys& keys) {
+  std::fill_n(queries.dots, queries.count, Real(0));
+  near_backward_block(args, queries, NearPass::kBoth, scratch, keys);
+}
+
+/// The same for sums in near_dk and near_dv and for bands of any width.
 template <typename Real>
 HWY_NOINLINE void near_backward(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
                                 NearScratch<Real>& scratch, OwnedKeys& keys) {

@@ -21,8 +21,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr int64_t kNearRows =
     8;  // rows that share a range of columns: more would widen it beyond the band
-inline constexpr int64_t kNearBlock =
-    128;  // columns held at a time: two tiles of them and their transposes fit L2
 inline constexpr int64_t kNearStride =
     kNearBlock + 32;  // room for the vector that overhangs the last column
 

@@ -69,6 +69,30 @@ int64_t far_state_size(const SweepArgs<Real>& args) {  // of sums and key_sums t
   return feature_width(args) * (padded(args.value_dim) + 1);
 }
 
+/// Columns of the near field held at a time: two tiles of them and their transposes fit L2.
+inline constexpr int64_t kNearBlock = 128;
+
+/// Tokens that meet one by one; all others meet through the state. A short step saves products
+/// among the tokens and costs traffic to the state, which is cheap while that is in the first-level
+/// cache.
+template <typename Real>
+int64_t far_step_length(const SweepArgs<Real>& args) {
+  constexpr int64_t kSmallState = 16 * 1024;
+  const int64_t state = feature_width(args) * padded(args.value_dim) * int64_t{sizeof(Real)};
+  return args.causal && state <= kSmallState ? kVectorPad : kChunk;
+}
+
+/// Whether backward_sweep serves a task that has a whole sequence. Longer ones would keep too many
+/// states, wider bands need more than one block.
+template <typename Real>
+bool fits_backward_sweep(const SweepArgs<Real>& args) {
+  constexpr int64_t kMostBytes = 4 << 20;
+  const int64_t steps = args.length / far_step_length(args) + 1;
+  const bool one_block = !args.has_near || (args.right == 0 && args.left + kChunk <= kNearBlock);
+  return args.causal && args.maps > 0 && one_block &&
+         steps * far_state_size(args) * int64_t{sizeof(Real)} <= kMostBytes;
+}
+
 /// Adds the keys of a segment to `state`.
 void sum_keys(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
               FarState<float> state);
@@ -97,5 +121,14 @@ void key_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& aren
                FarState<float> query_sums, double* weight_sums);
 void key_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
                FarState<double> query_sums, double* weight_sums);
+
+/// Both sides in one walk from the end of a whole causal sequence, which keeps the state before
+/// every step on a first walk over the keys: rows, features and <dO_i, v_j> are made once for dq,
+/// dk and dv. Writes these three; `query_sums` is zeros. Adds the gradients of uniform weights to
+/// weight_sums, of others to channel_sums.
+void backward_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
+                    FarState<float> query_sums, double* weight_sums, double* channel_sums);
+void backward_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
+                    FarState<double> query_sums, double* weight_sums, double* channel_sums);
 
 }  // namespace fmmformer::cpu
