@@ -74,6 +74,24 @@ HWY_NOINLINE void sum_key_features(const SweepArgs<Real>& args, const Rows& rows
   }
 }
 
+// Of kRowsTogether rows and one map: dot_i = <F_i, U_i> / norm_i, kept for the keys' side as far as
+// the normaliser's gradient flows, and added to the weight's gradient.
+template <typename Real>
+HWY_INLINE void dots_of_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                                int map, const hn::Vec<hn::ScalableTag<Real>>* products,
+                                const Real* normalisers, Real* through, double* weight_sum) {
+  sums_of_lanes(hn::ScalableTag<Real>(), products, through);
+  for (int64_t i = 0; i < kRowsTogether; ++i) through[i] /= normalisers[i];
+  for (int64_t i = 0; i < kRowsTogether; ++i) {
+    if (!rows.live(begin + i)) through[i] = Real(0);
+    *weight_sum += static_cast<double>(through[i] * args.far_scale);
+    if (!normaliser_has_gradient(args, map, normalisers[i])) through[i] = Real(0);
+  }
+  if (begin >= args.length) return;
+  std::copy_n(through, std::min(kRowsTogether, args.length - begin),
+              dots_of(args, rows, map) + begin);
+}
+
 /// Row by row: dots, and U turned into the gradient of the query features, factor * (U - dot * sum
 /// of the keys). Causal, key_sums are those before the chunk, and on return those after it.
 template <typename Real>
@@ -82,27 +100,32 @@ HWY_NOINLINE void gradient_of_query_features(const SweepArgs<Real>& args, const 
                                              NextRows& next, Real* key_sums, double* weight_sums) {
   const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), features = feature_width(args);
-  for (int64_t i = 0; i < count; ++i) {
-    next.ask();
-    if (args.causal) add_row(features, tiles.k_features.values + i * features, key_sums);
-    const Real* query = tiles.q_features.values + i * features;
-    Real* gradient = tiles.gradient + i * features;
-    for (int l = 0; l < args.maps; ++l, query += width, gradient += width) {
-      Real factor = 0, dot = 0, through = 0;
-      if (rows.live(begin + i)) {
-        const Real norm = has_row_sums(args) ? normalisers_of(args, rows, l)[begin + i]
-                                             : constant_normaliser(args);
-        dot = dot_of_rows(width, query, gradient) / norm;
-        factor = query_factor(args, rows.head, l, norm);
-        through = normaliser_has_gradient(args, l, norm) ? dot : Real(0);
-        weight_sums[l] += static_cast<double>(dot * args.far_scale);
+  hn::Vec<decltype(d)> products[kRowsTogether];
+  Real normalisers[kRowsTogether];
+  Real factors[kMaxFeatureMaps][kRowsTogether], through[kMaxFeatureMaps][kRowsTogether];
+  for (int64_t first = 0; first < count; first += kRowsTogether) {
+    for (int l = 0; l < args.maps; ++l) {
+      for (int64_t i = 0; i < kRowsTogether; ++i) {
+        const int64_t at = (first + i) * features + l * width;
+        products[i] = products_of_rows(width, tiles.q_features.values + at, tiles.gradient + at);
       }
-      if (begin + i < args.length) dots_of(args, rows, l)[begin + i] = through;
-      const auto factors = hn::Set(d, factor), dots = hn::Set(d, through);
-      const Real* keys = key_sums + l * width;
-      for (int64_t c = 0; c < width; c += hn::Lanes(d)) {
-        const auto centred = hn::NegMulAdd(dots, hn::Load(d, keys + c), hn::Load(d, gradient + c));
-        hn::Store(hn::Mul(factors, centred), d, gradient + c);
+      kept_normalisers(args, rows, begin + first, l, normalisers);
+      query_factors(args, rows, begin + first, l, normalisers, factors[l]);
+      dots_of_queries(args, rows, begin + first, l, products, normalisers, through[l],
+                      weight_sums + l);
+    }
+    for (int64_t i = 0; i < kRowsTogether; ++i) {
+      next.ask();
+      const int64_t row = (first + i) * features;
+      if (args.causal) add_row(features, tiles.k_features.values + row, key_sums);
+      for (int l = 0; l < args.maps; ++l) {
+        const auto factor = hn::Set(d, factors[l][i]), dot = hn::Set(d, through[l][i]);
+        Real* gradient = tiles.gradient + row + l * width;
+        const Real* keys = key_sums + l * width;
+        for (int64_t c = 0; c < width; c += hn::Lanes(d)) {
+          const auto centred = hn::NegMulAdd(dot, hn::Load(d, keys + c), hn::Load(d, gradient + c));
+          hn::Store(hn::Mul(factor, centred), d, gradient + c);
+        }
       }
     }
   }

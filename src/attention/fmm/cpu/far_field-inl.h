@@ -86,30 +86,46 @@ HWY_INLINE bool normaliser_has_gradient(const SweepArgs<Real>& args, int map, Re
          (!is_signed(args.feature_maps[map]) || std::abs(normaliser) > args.eps);
 }
 
-/// What a query row of a map is multiplied by: far_scale / norm, times the weight where that is one
-/// number.
+/// What query rows of a map are multiplied by: far_scale / norm, times the weight where that is one
+/// number; 0 for rows that are not live. For kRowsTogether rows from `begin` on.
 template <typename Real>
-HWY_INLINE Real query_factor(const SweepArgs<Real>& args, int64_t head, int map, Real normaliser) {
-  const Real weight =
-      args.uniform_weights ? args.far_weight[(map * args.heads + head) * args.value_dim] : Real(1);
-  return weight * args.far_scale / normaliser;
+HWY_INLINE void query_factors(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int map,
+                              const Real* normalisers, Real* factors) {
+  const Real weight = args.uniform_weights
+                          ? args.far_weight[(map * args.heads + rows.head) * args.value_dim]
+                          : Real(1);
+  const Real scale = weight * args.far_scale;
+  for (int64_t i = 0; i < kRowsTogether; ++i) factors[i] = scale / normalisers[i];
+  for (int64_t i = 0; i < kRowsTogether; ++i) {
+    if (!rows.live(begin + i)) factors[i] = Real(0);
+  }
 }
 
-/// scaled[i] = query_factor * features[i], from normalisers that forward kept; may be done in
+/// The normalisers that forward kept for kRowsTogether rows, 1 for rows that do not exist.
+template <typename Real>
+HWY_INLINE void kept_normalisers(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                                 int map, Real* normalisers) {
+  std::fill_n(normalisers, kRowsTogether, has_row_sums(args) ? Real(1) : constant_normaliser(args));
+  if (!has_row_sums(args) || begin >= args.length) return;
+  const Real* kept = normalisers_of(args, rows, map) + begin;
+  std::copy_n(kept, std::min(kRowsTogether, args.length - begin), normalisers);
+}
+
+/// scaled[i] = query factor * features[i], from normalisers that forward kept; may be done in
 /// place.
 template <typename Real>
 HWY_NOINLINE void scale_queries(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
                                 int64_t count, const Real* features, Real* scaled) {
-  const int64_t width = padded(args.head_dim);
-  for (int64_t i = 0; i < count; ++i) {
-    for (int l = 0; l < args.maps; ++l, features += width, scaled += width) {
-      Real factor = 0;
-      if (rows.live(begin + i)) {
-        const Real norm = has_row_sums(args) ? normalisers_of(args, rows, l)[begin + i]
-                                             : constant_normaliser(args);
-        factor = query_factor(args, rows.head, l, norm);
+  const int64_t width = padded(args.head_dim), stride = feature_width(args);
+  Real normalisers[kRowsTogether], factors[kRowsTogether];
+  for (int64_t first = 0; first < count; first += kRowsTogether) {
+    for (int l = 0; l < args.maps; ++l) {
+      kept_normalisers(args, rows, begin + first, l, normalisers);
+      query_factors(args, rows, begin + first, l, normalisers, factors);
+      for (int64_t i = 0; i < kRowsTogether; ++i) {
+        const int64_t at = (first + i) * stride + l * width;
+        scale_row(width, factors[i], features + at, scaled + at);
       }
-      scale_row(width, factor, features, scaled);
     }
   }
 }

@@ -72,6 +72,26 @@ void sum_keys_of(const SweepArgs<Real>& args, const Segment& segment, Arena& are
   }
 }
 
+// Normalisers of kRowsTogether rows from the dot products of queries and key sums; kept for
+// backward. 1 for rows that are not live.
+template <typename Real>
+HWY_INLINE void make_normalisers(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
+                                 int map, const hn::Vec<hn::ScalableTag<Real>>* products,
+                                 Real* normalisers) {
+  if (!has_row_sums(args)) {
+    std::fill_n(normalisers, kRowsTogether, constant_normaliser(args));
+    return;
+  }
+  sums_of_lanes(hn::ScalableTag<Real>(), products, normalisers);
+  for (int64_t i = 0; i < kRowsTogether; ++i) {
+    normalisers[i] =
+        rows.live(begin + i) ? normaliser_from_sum(args, map, normalisers[i]) : Real(1);
+  }
+  if (begin >= args.length) return;
+  std::copy_n(normalisers, std::min(kRowsTogether, args.length - begin),
+              normalisers_of(args, rows, map) + begin);
+}
+
 // Row by row: the sum of the keys' features so far, the normalisers from it, and the query rows
 // scaled by them.
 template <typename Real>
@@ -79,23 +99,25 @@ HWY_NOINLINE void normalise_queries(const SweepArgs<Real>& args, const Rows& row
                                     int64_t count, const ForwardTiles<Real>& tiles, NextRows& next,
                                     Real* key_sums) {
   const int64_t width = padded(args.head_dim), features = feature_width(args);
-  for (int64_t i = 0; i < count; ++i) {
-    Real* query = tiles.q_features.values + i * features;
-    next.ask();
-    if (args.causal) add_row(features, tiles.k_features.values + i * features, key_sums);
-    for (int l = 0; l < args.maps; ++l, query += width) {
-      Real factor = 0;
-      if (rows.live(begin + i)) {
-        Real norm = constant_normaliser(args);
-        if (has_row_sums(args)) {
-          norm = normaliser_from_sum(args, l, dot_of_rows(width, query, key_sums + l * width));
-          normalisers_of(args, rows, l)[begin + i] = norm;
-        }
-        factor = query_factor(args, rows.head, l, norm);
-      } else if (has_row_sums(args) && begin + i < args.length) {
-        normalisers_of(args, rows, l)[begin + i] = Real(1);
+  hn::Vec<hn::ScalableTag<Real>> products[kMaxFeatureMaps][kRowsTogether];
+  Real normalisers[kRowsTogether], factors[kRowsTogether];
+  for (int64_t first = 0; first < count; first += kRowsTogether) {
+    Real* queries = tiles.q_features.values + first * features;
+    for (int64_t i = 0; i < kRowsTogether; ++i) {
+      next.ask();
+      if (args.causal)
+        add_row(features, tiles.k_features.values + (first + i) * features, key_sums);
+      for (int l = 0; l < args.maps; ++l)
+        products[l][i] =
+            products_of_rows(width, queries + i * features + l * width, key_sums + l * width);
+    }
+    for (int l = 0; l < args.maps; ++l) {
+      make_normalisers(args, rows, begin + first, l, products[l], normalisers);
+      query_factors(args, rows, begin + first, l, normalisers, factors);
+      for (int64_t i = 0; i < kRowsTogether; ++i) {
+        Real* query = queries + i * features + l * width;
+        scale_row(width, factors[i], query, query);
       }
-      scale_row(width, factor, query, query);
     }
   }
 }

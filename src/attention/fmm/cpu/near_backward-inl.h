@@ -92,6 +92,21 @@ HWY_INLINE void band_of_queries(const SweepArgs<Real>& args, const NearQueries<R
   }
 }
 
+// dots_i += sum_j P_ij dP_ij over the block's columns.
+template <typename Real>
+HWY_INLINE void add_dots(const NearQueries<Real>& queries, int64_t r, const ColumnRange& range,
+                         const NearScratch<Real>& scratch) {
+  const hn::ScalableTag<Real> d;
+  hn::Vec<decltype(d)> lanes[kNearRows];
+  Real dots[kNearRows];
+  for (int64_t i = 0; i < kNearRows; ++i) {
+    const int64_t at = (r + i) * kNearStride + range.begin;
+    lanes[i] = products_of_rows(range.size(), scratch.scores + at, scratch.score_grads + at);
+  }
+  sums_of_lanes(d, lanes, dots);
+  for (int64_t i = 0; i < kNearRows; ++i) queries.dots[r + i] += dots[i];
+}
+
 // dS in place of dP, and the dropped out probabilities in place of P.
 template <typename Real>
 HWY_INLINE void score_gradients(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
@@ -214,10 +229,7 @@ HWY_INLINE void near_backward_block(const SweepArgs<Real>& args, const NearQueri
     }
     if (range.size() == 0) continue;
     band_of_queries(args, queries, r, range, scratch);
-    for (int64_t i = r; i < r + kNearRows && pass != NearPass::kGradients; ++i) {
-      const int64_t at = i * kNearStride + range.begin;
-      queries.dots[i] += dot_of_rows(range.size(), scratch.scores + at, scratch.score_grads + at);
-    }
+    if (pass != NearPass::kGradients) add_dots(queries, r, range, scratch);
     if (pass == NearPass::kDots) continue;
     score_gradients(args, queries, r, range, scratch);
     if (queries.dq == nullptr) continue;

@@ -24,11 +24,10 @@ HWY_BEFORE_NAMESPACE();
 namespace fmmformer::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// One row of scores to exp(score - peak), updating the row's running peak and total. Returns what
-/// was accumulated under the old peak must be multiplied by.
+// Scales a row of scores, with kNoScore where nothing is seen. Returns the greatest of every lane.
 template <typename Real>
-HWY_INLINE Real soften_row(const RowBand<hn::ScalableTag<Real>>& band, int64_t count, Real scale,
-                           Real* scores, Real& peak, Real& total) {
+HWY_INLINE hn::Vec<hn::ScalableTag<Real>> mask_row(const RowBand<hn::ScalableTag<Real>>& band,
+                                                   int64_t count, Real scale, Real* scores) {
   const hn::ScalableTag<Real> d;
   const auto scales = hn::Set(d, scale), nothing = hn::Set(d, kNoScore<Real>);
   auto highest = nothing;
@@ -38,26 +37,62 @@ HWY_INLINE Real soften_row(const RowBand<hn::ScalableTag<Real>>& band, int64_t c
     hn::StoreU(score, d, scores + c);
     highest = hn::Max(highest, score);
   }
-  const Real new_peak = std::max(peak, hn::GetLane(hn::MaxOfLanes(d, highest)));
-  if (new_peak == kNoScore<Real>) {  // nothing seen so far
-    fill_row(count, Real(0), scores);
-    return Real(1);
-  }
-  const auto peaks = hn::Set(d, new_peak);
+  return highest;
+}
+
+// Scores of a row to exp(score - peak). Returns the sum of every lane.
+template <typename Real>
+HWY_INLINE hn::Vec<hn::ScalableTag<Real>> soften_row(int64_t count, Real peak, Real* scores) {
+  const hn::ScalableTag<Real> d;
+  const auto peaks = hn::Set(d, peak);
   auto sums = hn::Zero(d);
   for (int64_t c = 0; c < count; c += hn::Lanes(d)) {
     const auto weight = exp_nonpositive(d, hn::Sub(hn::LoadU(d, scores + c), peaks));
     hn::StoreU(weight, d, scores + c);
     sums = hn::Add(sums, weight);
   }
-  const Real sum = sum_of_lanes(d, sums);
-  Real correction = 1;
-  if (peak != kNoScore<Real>) {  // not the first block: nothing was accumulated before that
-    correction = hn::GetLane(exp_nonpositive(d, hn::Set(d, peak - new_peak)));
+  return sums;
+}
+
+// Eight rows of scores (`count` columns from the block's column `first` on) to exp(score - peak),
+// with the rows' running peaks and totals. What was accumulated under an old peak is made smaller.
+template <typename Real>
+HWY_INLINE void soften_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t r,
+                            const ColumnRange& range, NearScratch<Real>& scratch) {
+  static_assert(kNearRows == kRowsTogether);
+  const hn::ScalableTag<Real> d;
+  const NearBlock<Real>& block = scratch.block;
+  hn::Vec<decltype(d)> lanes[kNearRows];
+  Real peaks[kNearRows], sums[kNearRows];
+  for (int64_t i = 0; i < kNearRows; ++i) {
+    const RowBand<hn::ScalableTag<Real>> band(d, begin + r + i, args.left, args.right,
+                                              block.begin + range.begin, block.live + range.begin);
+    Real* row = scratch.scores + i * kNearStride;
+    lanes[i] = rows.live(begin + r + i) ? mask_row(band, range.size(), args.near_scale, row)
+                                        : hn::Set(d, kNoScore<Real>);
   }
-  total = total * correction + sum;
-  peak = new_peak;
-  return correction;
+  largest_of_lanes(d, lanes, peaks);
+  for (int64_t i = 0; i < kNearRows; ++i) {
+    Real* row = scratch.scores + i * kNearStride;
+    peaks[i] = std::max(peaks[i], scratch.peak[r + i]);
+    if (peaks[i] == kNoScore<Real>) {  // nothing seen so far
+      fill_row(range.size(), Real(0), row);
+      lanes[i] = hn::Zero(d);
+    } else {
+      lanes[i] = soften_row(range.size(), peaks[i], row);
+    }
+  }
+  sums_of_lanes(d, lanes, sums);
+  for (int64_t i = 0; i < kNearRows; ++i) {
+    Real &peak = scratch.peak[r + i], &total = scratch.total[r + i];
+    if (peak != kNoScore<Real> && peak != peaks[i]) {  // not the first block that it sees
+      const Real correction = hn::GetLane(exp_nonpositive(d, hn::Set(d, peak - peaks[i])));
+      Real* accumulated = scratch.accumulated + (r + i) * padded(args.value_dim);
+      scale_row(padded(args.value_dim), correction, accumulated, accumulated);
+      total *= correction;
+    }
+    total += sums[i], peak = peaks[i];
+  }
 }
 
 // Eight queries against a block: adds exp(score - peak) V to `target`, or, where all their keys are
@@ -66,7 +101,6 @@ template <typename Real>
 HWY_INLINE void near_forward_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
                                   int64_t r, const Real* q_tile, Real final_weight, Real* target,
                                   NearScratch<Real>& scratch) {
-  const hn::ScalableTag<Real> d;
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
   const NearBlock<Real>& block = scratch.block;
   const ColumnRange range = columns_seen(begin + r, args.left, args.right, block.begin, block.end);
@@ -74,26 +108,18 @@ HWY_INLINE void near_forward_rows(const SweepArgs<Real>& args, const Rows& rows,
   product(kNearRows, range.size(), width, left_rows(q_tile + r * width, width),
           RowTile<const Real>{block.k_t + range.begin, kNearStride},
           RowTile<Real>{scratch.scores, kNearStride}, Into::kOverwrite);
+  soften_rows(args, rows, begin, r, range, scratch);
+  Real factors[kNearRows];
+  for (int64_t i = 0; i < kNearRows; ++i) factors[i] = final_weight / scratch.total[r + i];
   for (int64_t i = 0; i < kNearRows; ++i) {
+    if (!rows.live(begin + r + i)) continue;
     Real* row = scratch.scores + i * kNearStride;
-    if (!rows.live(begin + r + i)) {
-      fill_row(range.size(), Real(0), row);
-      continue;
-    }
-    const RowBand<hn::ScalableTag<Real>> band(d, begin + r + i, args.left, args.right,
-                                              block.begin + range.begin, block.live + range.begin);
-    const Real correction = soften_row(band, range.size(), args.near_scale, row,
-                                       scratch.peak[r + i], scratch.total[r + i]);
-    if (correction != Real(1))
-      scale_row(value_width, correction, scratch.accumulated + (r + i) * value_width,
-                scratch.accumulated + (r + i) * value_width);
     if (args.near_dropout > 0) {
       dropout_for_query(dropout_of(args, rows), begin + r + i, block.begin + range.begin,
                         range.size(), scratch.factors);
       multiply_row(range.size(), scratch.factors, row);
     }
-    if (final_weight != Real(0))
-      scale_row(range.size(), final_weight / scratch.total[r + i], row, row);
+    if (final_weight != Real(0)) scale_row(range.size(), factors[i], row, row);
   }
   product(kNearRows, value_width, range.size(), left_rows(scratch.scores, kNearStride),
           RowTile<const Real>{block.v + range.begin * value_width, value_width},
