@@ -16,8 +16,8 @@
 //             dv_j  = sum_{i >= j} <Fq_i, Fk_j> dO_i            with G = sum_i Fq_i dO_i^T
 // clang-format on
 //
-// Two-sided, S and G are sums over everything and the parts inside a chunk vanish. docs/math.md
-// derives all of it.
+// Two-sided, S and G are sums over everything and the parts inside a chunk vanish. A task with a
+// whole causal sequence goes back once instead: backward_sweep. docs/math.md derives all of it.
 #pragma once
 
 #include <cstdint>
