@@ -140,8 +140,8 @@ class Call {
     const int64_t pairs = std::max<int64_t>(problem_.batch * problem_.heads, 1),
                   length = problem_.length;
     const int64_t most = std::max<int64_t>(length / (kShortestSegment * limits_.chunk), 1);
-    const int64_t wanted = std::clamp<int64_t>(limits_.blocks / pairs, 1, most);
-    segments_ = wanted;
+    const bool uncut = limits_.uncut_pairs > 0 && pairs >= limits_.uncut_pairs;
+    segments_ = uncut ? 1 : std::clamp<int64_t>(limits_.blocks / pairs, 1, most);
     TORCH_CHECK_VALUE(length <= kLongest, "fmm_attention: the length is ", length,
                       "; allowed on a GPU are up to ", kLongest);
     TORCH_CHECK_VALUE(pairs * segments_ <= std::numeric_limits<int>::max(),
@@ -304,6 +304,17 @@ class Call {
     return scratch_states(pass, all_segments(), owner);
   }
 
+  /// Pieces fill gaps; many pairs leave none worth a state in memory for each.
+  void plan_joint_backward(SweepArgs& args, const Pass& pass, std::vector<Tensor>& owner) const {
+    const int64_t pairs = problem_.batch * problem_.heads;
+    const int64_t chunks = (problem_.length + limits_.chunk - 1) / limits_.chunk;
+    const bool in_pieces = pairs <= 2 * cuda::kMultiprocessors;
+    args.value_pieces = in_pieces ? std::min<int64_t>(limits_.value_pieces, chunks) : 1;
+    if (args.value_pieces > 1) args.made = scratch_states(pass, pairs, owner);
+    owner.push_back(at::empty({2, pairs}, floats_.dtype(at::kInt)));
+    args.progress = owner.back().data_ptr<int>();
+  }
+
   Gradients empty_gradients() const;
   SweepArgs backward_args(const Pass& pass, bool keys_are_rows, const Tensor& grad_out,
                           const ForwardResult& saved, const Gradients& gradients) const;
@@ -424,7 +435,10 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
       args.start = tensor_states(saved.far_sums, saved.far_key_sums, pass);
       args.made = query_states = segment_states(pass, owner);
     }
+    const bool joint = limits_.value_pieces > 0 && segments_ == 1;
+    if (joint) plan_joint_backward(args, pass, owner);
     C10_CUDA_CHECK(cuda::query_sweep(args, stream_));
+    if (joint) continue;  // that was all
 
     args = backward_args(pass, /*keys_are_rows=*/true, grad, saved, gradients);
     if (far_in_segments) {

@@ -222,8 +222,11 @@ Walks fitting_walks(const SweepArgs& args, const Gpu& gpu) {
 PassLimits pass_limits(const PassQuestion& call) {
   return with_launcher(call, [&](auto, auto shape) {
     const int maps = shape.maps(call.shared_bytes);
-    return PassLimits{shape.kValueDim, maps, shape.kChunk,
+    PassLimits limits{shape.kValueDim, maps, shape.kChunk,
                       shape.blocks(call.head_dim, min(call.maps, maps), call.near)};
+    if constexpr (requires { shape.kUncutPairs; })
+      limits.value_pieces = shape.kValuePieces, limits.uncut_pairs = shape.kUncutPairs;
+    return limits;
   });
 }
 

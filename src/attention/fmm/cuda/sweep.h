@@ -115,9 +115,14 @@ struct SweepArgs {
   int segments = 1, unit = 1;
   // What a segment's sweep begins with.
   States start;
-  // Where sums go: those of sum_states; of the queries, from the two-sided query sweep; and from
-  // the forward sweep the state after the last token.
+  // Where sums go: those of sum_states; of the queries, from the two-sided query sweep; from the
+  // forward sweep the state after the last token; and, an entry a pair, what pieces of a walk for
+  // dv hand on.
   States made;
+  // Where all of backward is one launch (PassLimits): pieces of a walk for dv, at most one a unit;
+  // and how far the walks of queries and values are, [2, pairs].
+  int value_pieces = 1;
+  int* progress = nullptr;
 
   Partial partial_out, partial_dq, partial_dk, partial_dv;
 
@@ -160,6 +165,9 @@ struct PassLimits {
   int maps = 0;       // likewise
   int chunk = 0;      // tokens
   int blocks = 0;     // that fill a GPU; sequences are cut into segments until there are so many
+  // Where query_sweep can be all of backward for sequences that are not cut, pieces of a walk for
+  // dv; and how many pairs are enough not to be cut, though they may be fewer than `blocks`.
+  int value_pieces = 0, uncut_pairs = 0;
 };
 struct PassQuestion {
   bool precise;
@@ -180,8 +188,8 @@ cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
                         const States& totals, cudaStream_t stream);
 /// Writes out, log_sum_exp, normalisers.
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
-/// Writes dq and row_dots; weight_sums where weights are uniform. With Walks::kWhole, all that
-/// key_sweep writes as well, and no row_dots.
+/// Writes dq and row_dots; weight_sums where weights are uniform. Given `progress`, all that
+/// key_sweep writes as well; so with Walks::kWhole, and no row_dots.
 cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dk and dv; weight_sums where weights differ by channel.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);

@@ -11,6 +11,13 @@ namespace fmmformer::cuda::warpgroups {
 /// Waits for all feeders.
 __device__ __forceinline__ void meet_feeders() { named_barrier(1, kKeeperThreads); }
 
+/// 1 / x in one instruction, for what is neither subnormal nor huge.
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// Sums of feature rows before the chunk, those of queries times their dots. Feeders' warp w has
 /// the channels from 16 w on of every map.
 template <typename G, Sweep kSweep>
@@ -117,7 +124,7 @@ struct Feeder {
   /// Own rows of the second tensor, for which there is one place.
   __device__ __forceinline__ void copy_second(int step, uint64_t live) const {
     if constexpr (M::kHasSecond)
-      copy<kTimes>(M::own(1, 0), M::kKeys ? args.v : args.grad_out, Place::chunk(step), live, 0);
+      copy<kTimes>(M::own(1, 0), second_view(), Place::chunk(step), live, 0);
   }
   __device__ __forceinline__ void copy_seen(int step, uint64_t live) const {
     const int slot = step & (M::kSlots - 1), chunk = Place::chunk(step);
@@ -165,7 +172,7 @@ struct Feeder {
       uint32_t decay[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) decay[j] = decay_of(x[j]);
-      const uint32_t keep = live >> (kRowsAtOnce * i + row) & 1 ? ~0u : 0u;
+      const bool alive = live >> (kRowsAtOnce * i + row) & 1;
       each_map<G>([&](auto map) {
         constexpr int kMap = decltype(map)::value;
         uint32_t f[4];
@@ -175,12 +182,15 @@ struct Feeder {
           // Read in any case: a branch here would hold up products that are under way.
           const float kept = M::numbers(chunks::kNorm<G> + kMap, slot)[kRowsAtOnce * i + row];
           const float norm = args.normaliser == Normaliser::kRowSum ? kept : args.fixed_norm;
-          const chunks::SplitFactor factor(__fdividef(factors[kMap], norm));
+          const chunks::SplitFactor factor(alive ? factors[kMap] * reciprocal(norm) : 0.f);
 #pragma unroll
           for (int j = 0; j < 4; ++j) f[j] = factor.times(f[j]);
+        } else {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) f[j] = alive ? f[j] : 0;
         }
         *shared_at<uint4>(to + kMap * G::kTile + i * kBytesAtOnce) =
-            make_uint4(f[0] & keep, f[1] & keep, f[2] & keep, f[3] & keep);
+            make_uint4(f[0], f[1], f[2], f[3]);
       });
     }
   }
@@ -214,6 +224,9 @@ struct Feeder {
   }
   __device__ __forceinline__ const View& band_view(int which) const {
     return M::kOfQueries ? (which == 0 ? args.q : args.grad_out) : (which == 0 ? args.k : args.v);
+  }
+  __device__ __forceinline__ const View& second_view() const {
+    return M::kKeys ? args.v : args.grad_out;
   }
   __device__ __forceinline__ void copy_numbers(int slot, int chunk) const {
     const int token = threadIdx.x % kChunk;

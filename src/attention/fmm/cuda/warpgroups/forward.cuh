@@ -11,8 +11,7 @@ namespace fmmformer::cuda::warpgroups {
 template <typename G>
 __device__ __forceinline__ void softmax(NearFragments& near, const Scores& x,
                                         const Rows<G, Sweep::kForward>& rows,
-                                        const typename Rows<G, Sweep::kForward>::Band& band,
-                                        float weight) {
+                                        const typename Rows<G, Sweep::kForward>::Band& band) {
   constexpr int kElements = 8 * chunks::kMostGroups;
   float peak[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, base[2], factor[2];
   NearBlocks p;
@@ -38,7 +37,7 @@ __device__ __forceinline__ void softmax(NearFragments& near, const Scores& x,
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     total[r] = quad_sum(total[r]);
-    factor[r] = total[r] > 0.f ? __fdividef(weight, total[r]) : 0.f;
+    factor[r] = total[r] > 0.f ? __fdividef(rows.weight(G::kMaps), total[r]) : 0.f;
   }
 #pragma unroll
   for (int i = 0; i < kElements; ++i) p[i / 8][i / 4 % 2][i % 4] *= factor[i % 4 / 2];
@@ -59,8 +58,7 @@ __device__ __forceinline__ void softmax(NearFragments& near, const Scores& x,
 template <typename G>
 __device__ __forceinline__ void add_scores(Block (&a)[kTiles], Block (&s)[kTiles],
                                            float (&factor)[2], const float (&before)[4],
-                                           const Rows<G, Sweep::kForward>& rows, int map,
-                                           float weight) {
+                                           const Rows<G, Sweep::kForward>& rows, int map) {
   const SweepArgs& args = rows.args;
   float sum[2] = {0.f, 0.f}, norm[2];
   rows.cut(s);
@@ -75,7 +73,7 @@ __device__ __forceinline__ void add_scores(Block (&a)[kTiles], Block (&s)[kTiles
     norm[r] = chunks::has_row_sums(args)
                   ? quad_sum(sum[r]) + before[2 * r] + before[2 * r + 1] + args.eps
                   : args.fixed_norm;
-    factor[r] = __fdividef(weight * args.far_scale, norm[r]);
+    factor[r] = __fdividef(rows.weight(map) * args.far_scale, norm[r]);
   }
 #pragma unroll
   for (int i = 0; i < 8 * kTiles; ++i) {
@@ -113,8 +111,7 @@ __device__ __forceinline__ void add_rows(Block (&sum)[kCount], const Block (&c)[
 /// One chunk.
 template <typename G>
 __device__ __forceinline__ void forward_rows(const Rows<G, Sweep::kForward>& rows,
-                                             const typename Rows<G, Sweep::kForward>::Band& band,
-                                             const chunks::Weights<G>& weights) {
+                                             const typename Rows<G, Sweep::kForward>::Band& band) {
   const auto& events = rows.events;
   float factor[G::kMaps][2];
   NearFragments near;
@@ -124,7 +121,7 @@ __device__ __forceinline__ void forward_rows(const Rows<G, Sweep::kForward>& row
     rows.begin_scores(x, 0);
     wait_for_products<0>();
     x.wait();
-    softmax(near, x, rows, band, weights.of[G::kMaps]);
+    softmax(near, x, rows, band);
   }
   {
     Block s[G::kMaps][kTiles], a[kTiles];
@@ -142,7 +139,7 @@ __device__ __forceinline__ void forward_rows(const Rows<G, Sweep::kForward>& row
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) {
       arrived(s[l]);
-      add_scores(a, s[l], factor[l], before[l], rows, l, weights.of[l]);
+      add_scores(a, s[l], factor[l], before[l], rows, l);
     }
     round_tiles(far, a);
   }

@@ -3,33 +3,15 @@
 // Rows are keys, columns queries. The formulas are those of docs/math.md.
 #pragma once
 
-#include "attention/fmm/cuda/warpgroups/forward.cuh"
+#include "attention/fmm/cuda/warpgroups/probabilities.cuh"
 
 namespace fmmformer::cuda::warpgroups {
 
-/// Scores p become probabilities inside the band, 0 outside.
-template <typename G>
-__device__ __forceinline__ void probabilities(NearBlocks& p, const Rows<G, Sweep::kKeys>& rows,
-                                              const typename Rows<G, Sweep::kKeys>::Band& band) {
-  const uint32_t inside = rows.near_bits(band);
-#pragma unroll
-  for (int k = 0; k < chunks::kMostGroups; ++k) {
-    float2 log_sums[2];
-    rows.column_numbers(log_sums, chunks::kLogSumExp, rows.tile + k);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float log_sum = i % 2 ? log_sums[i / 4].y : log_sums[i / 4].x;
-      float& element = p[k][i / 4][i % 4];
-      element = Bf16::exp2(element * band.scale - log_sum * kLog2E);
-      element = inside >> (8 * k + i) & 1 ? element : 0.f;
-    }
-  }
-}
 /// From probabilities p: the gradients of scores in the near field, times near_scale.
 template <typename G>
 __device__ __forceinline__ void near_key(NearFragments& near, const NearBlocks& p, const Scores& g,
-                                         const Rows<G, Sweep::kKeys>& rows, float weight) {
-  const float factor = rows.args.near_scale * weight;
+                                         const Rows<G, Sweep::kKeys>& rows) {
+  const float factor = rows.args.near_scale * rows.weight(G::kMaps);
   NearBlocks gradient;
   rows.gather(gradient, g);
 #pragma unroll
@@ -106,25 +88,14 @@ __device__ __forceinline__ void finish_far_key(Block (&u)[G::kBlocks],
 
 template <typename G>
 __device__ __forceinline__ void key_rows(const Rows<G, Sweep::kKeys>& rows,
-                                         const typename Rows<G, Sweep::kKeys>::Band& band,
-                                         float near_weight) {
+                                         const typename Rows<G, Sweep::kKeys>::Band& band) {
   NearFragments near;
   Fragment m[kTiles];
   Scores g;
   {
     NearBlocks p;
-    {
-      Scores x;
-      rows.begin_scores(x, 0);
-      rows.begin_scores(g, 1);
-      wait_for_products<1>();
-      x.wait();
-      rows.gather(p, x);
-    }
-    probabilities(p, rows, band);
-    wait_for_products<0>();
-    g.wait();
-    near_key(near, p, g, rows, near_weight);
+    probabilities_and_gradients(p, g, rows, band);
+    near_key(near, p, g, rows);
   }
   make_differences(m, g.main, rows, 0);
   rows.events.await(kFeaturesFull, rows.step);

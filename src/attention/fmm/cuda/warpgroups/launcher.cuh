@@ -30,6 +30,12 @@ struct PassShape {
   static constexpr int maps(int) { return kMaps; }
   /// Blocks that fill a GPU, in three rounds, so that the last one's gaps matter less.
   static constexpr int blocks(int, int, bool) { return 3 * kMultiprocessors; }
+  /// Where all of backward is one launch: short pieces fill gaps, and each hands its state on by
+  /// way of memory.
+  static constexpr int kValuePieces = 3;
+  /// From so many pairs on, whole walks and backward in one launch take less time than segments and
+  /// their sums (as much with 72).
+  static constexpr int kUncutPairs = 80;
 };
 
 }  // namespace fmmformer::cuda::warpgroups

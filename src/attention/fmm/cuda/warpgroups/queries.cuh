@@ -3,36 +3,19 @@
 // those of docs/math.md.
 #pragma once
 
-#include "attention/fmm/cuda/warpgroups/forward.cuh"
+#include "attention/fmm/cuda/warpgroups/probabilities.cuh"
 
 namespace fmmformer::cuda::warpgroups {
 
-/// Scores p become probabilities inside the band, 0 outside.
-template <typename G>
-__device__ __forceinline__ void probabilities(NearBlocks& p, const Rows<G, Sweep::kQueries>& rows,
-                                              const typename Rows<G, Sweep::kQueries>::Band& band) {
-  float log_sum[2];
-  rows.row_numbers(log_sum, chunks::kLogSumExp);
-  // Beyond the end the numbers are another row's.
-#pragma unroll
-  for (int r = 0; r < 2; ++r) log_sum[r] = rows.is_live(r) ? log_sum[r] : INFINITY;
-  const uint32_t inside = rows.near_bits(band);
-#pragma unroll
-  for (int i = 0; i < 8 * chunks::kMostGroups; ++i) {
-    float& element = p[i / 8][i / 4 % 2][i % 4];
-    element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2] * kLog2E);
-    element = inside >> i & 1 ? element : 0.f;
-  }
-}
 /// From probabilities p: `near` becomes the gradients of scores in the near field, times
 /// near_scale; writes row dots. Returns <dO, near field> of rows g and g + 8: the gradient of the
 /// weight.
 template <typename G>
 __device__ __forceinline__ float near_query(NearFragments& near, NearBlocks& p, const Scores& g,
-                                            const Rows<G, Sweep::kQueries>& rows, float weight) {
+                                            const Rows<G, Sweep::kQueries>& rows) {
   constexpr int kElements = 8 * chunks::kMostGroups;
   const SweepArgs& args = rows.args;
-  const float factor = args.near_scale * weight;
+  const float factor = args.near_scale * rows.weight(G::kMaps);
   float dot[2] = {0.f, 0.f}, by_weight = 0.f;
   NearBlocks gradient;
   rows.gather(gradient, g);
@@ -80,8 +63,7 @@ __device__ __forceinline__ void add_dot(float (&dot)[2], const Fragment& f, cons
 /// rest of this one want them; writes row dots. Returns <dO, far field>.
 template <typename G>
 __device__ __forceinline__ float finish_dots(float (&dot)[2], float (&factor)[2],
-                                             const Rows<G, Sweep::kQueries>& rows, int map,
-                                             float weight) {
+                                             const Rows<G, Sweep::kQueries>& rows, int map) {
   const SweepArgs& args = rows.args;
   float by_weight = 0.f, norm[2] = {args.fixed_norm, args.fixed_norm};
   if (chunks::has_row_sums(args)) rows.row_numbers(norm, chunks::kNorm<G> + map);
@@ -90,7 +72,7 @@ __device__ __forceinline__ float finish_dots(float (&dot)[2], float (&factor)[2]
     dot[r] = quad_sum(dot[r]);
     const float inverse = rows.is_live(r) ? __fdividef(1.f, norm[r]) : 0.f;
     by_weight += args.far_scale * inverse * dot[r];
-    factor[r] = args.far_scale * inverse * weight;
+    factor[r] = args.far_scale * inverse * rows.weight(map);
     dot[r] = chunks::has_row_sums(args) ? dot[r] * inverse : 0.f;
   }
   float* dots = args.row_dots + rows.row_index(args, G::kFields, map);
@@ -142,7 +124,7 @@ __device__ __forceinline__ void add_chunk_gradient(Block (&u)[G::kBlocks],
 template <typename G, int kMap>
 __device__ __forceinline__ float far_query(Block (&u)[G::kBlocks], float (&dot)[2],
                                            const Block (&g)[kTiles],
-                                           const Rows<G, Sweep::kQueries>& rows, float weight) {
+                                           const Rows<G, Sweep::kQueries>& rows) {
   using M = Memory<G, Sweep::kQueries>;
   float factor[2];
   begin_warpgroup_products();
@@ -157,7 +139,7 @@ __device__ __forceinline__ float far_query(Block (&u)[G::kBlocks], float (&dot)[
   if (kMap + 1 == G::kMaps) rows.events.say(kSecondEmpty);
 #pragma unroll
   for (int b = 0; b < G::kBlocks; ++b) add_dot(dot, rows.template features<kMap>(b), u[b]);
-  const float by_weight = finish_dots(dot, factor, rows, kMap, weight);
+  const float by_weight = finish_dots(dot, factor, rows, kMap);
   Fragment m[kTiles];
   make_differences(m, g, dot, rows);
   add_chunk_gradient(u, m, dot, rows, kMap);
@@ -172,7 +154,6 @@ __device__ __forceinline__ float far_query(Block (&u)[G::kBlocks], float (&dot)[
 template <typename G>
 __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
                                            const typename Rows<G, Sweep::kQueries>::Band& band,
-                                           const chunks::Weights<G>& weights,
                                            float (&by_weight)[G::kFields]) {
   using M = Memory<G, Sweep::kQueries>;
   const SweepArgs& args = rows.args;
@@ -182,18 +163,8 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   Scores g;
   {
     NearBlocks p;
-    {
-      Scores x;
-      rows.begin_scores(x, 0);
-      rows.begin_scores(g, 1);
-      wait_for_products<1>();
-      x.wait();
-      rows.gather(p, x);
-    }
-    probabilities(p, rows, band);
-    wait_for_products<0>();
-    g.wait();
-    by_weight[G::kMaps] += near_query(near, p, g, rows, weights.of[G::kMaps]);
+    probabilities_and_gradients(p, g, rows, band);
+    by_weight[G::kMaps] += near_query(near, p, g, rows);
   }
   events.await(kFeaturesFull, rows.step);
   events.await(kOwnFull, rows.step);
@@ -215,7 +186,7 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   });
   events.await(kStateFull, rows.step);
   Block dq[G::kBlocks];
-  by_weight[0] += far_query<G, 0>(dq, dot[0], g.main, rows, weights.of[0]);
+  by_weight[0] += far_query<G, 0>(dq, dot[0], g.main, rows);
   {
     Fragment operands[kTiles + chunks::kHalo];
     rows.begin_near_sum(dq, operands, near, 0, /*add=*/true);
@@ -225,7 +196,7 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   events.say(kHaloEmpty);
   if constexpr (G::kMaps > 1) {
     rows.put_aside(dq);
-    by_weight[1] += far_query<G, 1>(dq, dot[1], g.main, rows, weights.of[1]);
+    by_weight[1] += far_query<G, 1>(dq, dot[1], g.main, rows);
     rows.add_aside(dq);
   }
   events.say(kStateEmpty);
@@ -253,8 +224,19 @@ __device__ void store_weight_sums(const float (&by_field)[G::kFields],
     if (field == G::kMaps && !args.has_near) continue;
     float sum = 0.f;
     for (int tile = 0; channel == 0 && tile < kTiles; ++tile) sum += all[tile * G::kFields + field];
-    args.weight_sums[(blockIdx.x * int64_t(G::kFields) + field) * G::kDim + channel] = sum;
+    const auto& place = Place<G, Sweep::kQueries>::numbers();
+    const int64_t entry = int64_t(place.pair) * args.segments + place.segment;
+    args.weight_sums[(entry * G::kFields + field) * G::kDim + channel] = sum;
   }
+}
+
+/// Lets the keys' sweep begin, which reads row dots.
+template <typename G>
+__device__ __forceinline__ void finish_queries(const Rows<G, Sweep::kQueries>& rows) {
+  __threadfence();
+  named_barrier(2, kGroupThreads);
+  if (threadIdx.x % kGroupThreads == 0)
+    say_progress(rows.args.progress + Place<G, Sweep::kQueries>::numbers().pair, 1);
 }
 
 }  // namespace fmmformer::cuda::warpgroups

@@ -41,9 +41,8 @@ struct Rows {
   /// body() for every chunk.
   template <typename Body>
   __device__ __forceinline__ void walk(const Body& body) {
-    const int count = Place::numbers().count;
 #pragma unroll 1
-    for (; step < count; ++step) {
+    for (; step < Place::numbers().count; ++step) {
       events.await(kTilesFull, step);
       forget();
       body();
@@ -71,6 +70,10 @@ struct Rows {
   }
   __device__ __forceinline__ bool is_live(int r) const {  // row g or g + 8
     return live_bits(tile) >> row_of(2 * r) & 1;
+  }
+  /// A field's; the near field's is the last.
+  __device__ __forceinline__ float weight(int field) const {
+    return Place::numbers().weights[field];
   }
   /// One of a query's numbers, for this lane's columns of a tile.
   __device__ __forceinline__ void column_numbers(float2 (&numbers)[2], int which, int index) const {
@@ -116,6 +119,25 @@ struct Rows {
     for (int i = 0; i < 4; ++i)
       f.r[i] = feature_pair<kMap>(f.r[i], M::kQueries ? e.r[i] : decay_of(f.r[i]));
     return f;
+  }
+  /// Makes them, where keepers do not: each warp those of its rows.
+  __device__ __forceinline__ void make_own_features() const {
+    named_barrier(2, kGroupThreads);  // nobody needs those of the chunk before
+#pragma unroll 2
+    for (int s = 0; s < G::kBlocks; ++s) {
+      const Fragment x = load_block(own(0), s);
+      Fragment decay, f;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) decay.r[i] = decay_of(x.r[i]);
+      each_map<G>([&](auto map) {
+        constexpr int kMap = decltype(map)::value;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) f.r[i] = feature_pair<kMap>(x.r[i], decay.r[i]);
+        store_fragment(block_place(M::kMade + kMap * G::kTile, s), f);
+      });
+    }
+    show_to_warpgroup();
+    named_barrier(2, kGroupThreads);
   }
   /// Begins s += (own rows' features) (features in shared memory)^T, or, without `add`, s = ...
   __device__ __forceinline__ void begin_far_scores(Block (&s)[kTiles], int map, bool add) const {

@@ -43,7 +43,7 @@ enum Event {
   kTilesEmpty,    // and no longer needed:
   kHaloEmpty,     // those of the chunk before, as the band sees them;
   kSecondEmpty,   // own rows of the second tensor
-  kOwnFull,       // what keepers made of own rows: features, or exp(-|x|)
+  kOwnFull,       // what keepers made of own rows: features, or exp(-|x|); not for dv
   kFeaturesFull,  // feature rows and the sums of those before the chunk
   kFeaturesEmpty,
   kStateFull,
@@ -60,6 +60,7 @@ struct Memory {
   static constexpr bool kKeys = kSweep == Sweep::kKeys;
   static constexpr bool kBackwards = kKeys || kSweep == Sweep::kValues;
   static constexpr bool kOfQueries = kBackwards || kSweep == Sweep::kSumOfQueries;
+  static constexpr bool kHandsOn = kSweep == Sweep::kValues;  // may walk in pieces
   static constexpr int kThreads = kKeeperThreads + (kSums ? kKeeperThreads : kGroupThreads);
   static constexpr int kSlots = kSums ? 4 : 2;  // chunks under way; a sum's step is short
 
@@ -68,8 +69,9 @@ struct Memory {
   // Own rows: q or, backwards, k, twice; grad_out or, for dk, v, once.
   static constexpr bool kQueries = kSweep == Sweep::kQueries, kHasSecond = kKeys || kQueries;
   static constexpr int kOwnTiles = kSums ? 0 : kHasSecond ? 3 : 2;
-  // What keepers make of them: features of all maps, or exp(-|x|), or nothing: no room.
+  // What is made of them: features of all maps, or exp(-|x|), or nothing: no room.
   static constexpr bool kOwnFeatures = !kSums && !kHasSecond;
+  static constexpr bool kRowsMakeOwn = kSweep == Sweep::kValues;  // where keepers have more to do
   static constexpr int kMade = kOwn + kOwnTiles * G::kTile;
   static constexpr int kMadeTiles = kOwnFeatures ? G::kMaps : kQueries ? 1 : 0;
   static constexpr int kFeatures =
@@ -90,7 +92,7 @@ struct Memory {
                        kKeySumBytes = G::kMaps * G::kDim * int(sizeof(float));
   static constexpr int kBarriers = kKeySums + kKeySumSlots * kKeySumBytes;
   static constexpr int kPlace = kBarriers + kEvents * 8;  // see Place::Numbers
-  static constexpr int kBytes = kPlace + 6 * 4 + kSlots * 8;
+  static constexpr int kBytes = kPlace + 8 * 4 + kSlots * 8 + (G::kFields + 1) / 2 * 8;
 
   static __device__ __forceinline__ int band(int which, int slot) {
     return kBand + (which * kSlots + slot) * G::kTile;
@@ -110,6 +112,12 @@ struct Memory {
   }
 };
 
+/// A walk, or a piece of one: that of a segment of a (batch entry, head).
+struct Part {
+  int pair, segment;
+  int piece = 0, pieces = 1;  // in the walk's order
+};
+
 /// The chunks that a thread block walks. Its numbers, the same for all threads, lie in shared
 /// memory: registers are scarce.
 template <typename G, Sweep kSweep>
@@ -117,20 +125,25 @@ struct Place {
   using M = Memory<G, kSweep>;
   static constexpr int kDirection = M::kBackwards ? -1 : 1;
   struct Numbers {
-    int pair, b, h, segment;
-    int first, count;          // chunks, in the walk's order
-    uint64_t live[M::kSlots];  // bits of the live tokens of the chunks that are in shared memory
+    int pair, b, h, segment, piece, pieces;
+    int first, count;           // chunks, in the walk's order
+    uint64_t live[M::kSlots];   // bits of the live tokens of the chunks that are in shared memory
+    float weights[G::kFields];  // of the maps and, last, of the near field
   };
 
   static __device__ __forceinline__ Numbers& numbers() { return *shared_at<Numbers>(M::kPlace); }
   /// By one thread, before all.
-  static __device__ void prepare(const SweepArgs& args) {
+  static __device__ void prepare(const SweepArgs& args, const Part& part) {
     Numbers& n = numbers();
-    n.pair = blockIdx.x / args.segments, n.segment = blockIdx.x % args.segments;
+    n.pair = part.pair, n.segment = part.segment, n.piece = part.piece, n.pieces = part.pieces;
     n.b = n.pair / args.heads, n.h = n.pair % args.heads;
     const int begin = segment_begin(args, n.segment) / kChunk;
     const int end = (segment_begin(args, n.segment + 1) + kChunk - 1) / kChunk;
-    n.first = kDirection > 0 ? begin : end - 1, n.count = end - begin;
+    const int skipped = (end - begin) * part.piece / part.pieces;
+    n.first = kDirection > 0 ? begin + skipped : end - 1 - skipped;
+    n.count = (end - begin) * (part.piece + 1) / part.pieces - skipped;
+    for (int l = 0; l < G::kMaps; ++l) n.weights[l] = weight_value(args.far_weight, l, n.h, 0);
+    n.weights[G::kMaps] = weight_value(args.near_weight, 0, n.h, 0);
   }
   static __device__ __forceinline__ int chunk(int step) {
     return numbers().first + kDirection * step;
@@ -199,6 +212,17 @@ struct Events {
     } while (!done);
   }
 };
+
+/// What one thread block tells another, by a number in memory that grows.
+__device__ __forceinline__ void say_progress(int* progress, int done) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;\n" ::"l"(progress), "r"(done) : "memory");
+}
+__device__ __forceinline__ void await_progress(const int* progress, int wanted) {
+  int done;
+  do {
+    asm volatile("ld.acquire.gpu.global.b32 %0, [%1];\n" : "=r"(done) : "l"(progress) : "memory");
+  } while (done < wanted);
+}
 
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {

@@ -19,12 +19,17 @@ struct StateKeeper {
 
   /// A sweep's part: see shape.cuh.
   __device__ __forceinline__ void run(const SweepArgs& args, const Events<M>& events) {
+    if (M::kKeys && args.progress) await_progress(query_progress(args), 1);  // dots
     const Feeder<G, kSweep> feeder(args);
     KeySums<G, kSweep> key_sums;
     const int count = Place::numbers().count;
     feeder.copy_seen(-1, Place::live_tokens(args, Place::chunk(-1)));
     feeder.begin_copies(0);
-    begin(args);
+    if (M::kHandsOn && Place::numbers().piece > 0) {
+      take_over(args);
+    } else {
+      begin(args);
+    }
     if constexpr (M::kHasKeySums) key_sums.begin(args);
 #pragma unroll 1
     for (int step = 0; step < count; ++step) {
@@ -45,7 +50,7 @@ struct StateKeeper {
       events.say(kFeaturesFull);
       const uint64_t live = Place::live_tokens(args, Place::chunk(step + 1));
       if (step > 0) events.await(kStateEmpty, step - 1);
-      if constexpr (M::kOwnFeatures) {
+      if constexpr (M::kOwnFeatures && !M::kRowsMakeOwn) {
         feeder.make_of_own(step);
         show_to_warpgroup();
         events.say(kOwnFull);
@@ -71,6 +76,7 @@ struct StateKeeper {
       feeder.copy_second(step + 1, live);
       commit_copies();
     }
+    if (M::kHandsOn && Place::numbers().piece + 1 < Place::numbers().pieces) hand_on(args);
     if (kSweep != Sweep::kForward || !args.made.sums) return;
     if (Place::numbers().segment == args.segments - 1)
       store(args, Place::numbers().pair), key_sums.store(args, Place::numbers().pair);
@@ -91,6 +97,12 @@ struct StateKeeper {
   }
 
  private:
+  static __device__ __forceinline__ int* query_progress(const SweepArgs& args) {
+    return args.progress + Place::numbers().pair;
+  }
+  static __device__ __forceinline__ int* value_progress(const SweepArgs& args) {
+    return query_progress(args) + args.batch * args.heads;
+  }
   /// The chunk's, and the sums of those before it.
   __device__ __forceinline__ void make_features(const Feeder<G, kSweep>& feeder,
                                                 KeySums<G, kSweep>& key_sums,
@@ -152,6 +164,18 @@ struct StateKeeper {
     for (int64_t entry = start.first; entry < start.first + start.count; ++entry)
       each(args.start.sums + entry * G::kMaps * G::kDim * G::kDim,
            [](const float* at, float& sum) { sum += *at; });
+  }
+  /// What the piece before handed on.
+  __device__ __forceinline__ void take_over(const SweepArgs& args) {
+    await_progress(value_progress(args), Place::numbers().piece);
+    each(args.made.sums + int64_t(Place::numbers().pair) * G::kMaps * G::kDim * G::kDim,
+         [](const float* at, float& sum) { sum = __ldcg(at); });
+  }
+  __device__ __forceinline__ void hand_on(const SweepArgs& args) {
+    store(args, Place::numbers().pair);
+    __threadfence();
+    meet_feeders();
+    if (threadIdx.x == 0) say_progress(value_progress(args), Place::numbers().piece + 1);
   }
   __device__ __forceinline__ void store(const SweepArgs& args, int64_t entry) {
     each(args.made.sums + entry * G::kMaps * G::kDim * G::kDim,

@@ -3,29 +3,23 @@
 // are those of docs/math.md.
 #pragma once
 
-#include "attention/fmm/cuda/warpgroups/forward.cuh"
+#include "attention/fmm/cuda/warpgroups/probabilities.cuh"
 
 namespace fmmformer::cuda::warpgroups {
 
-/// From scores x: weight * probabilities inside the band, 0 outside.
+/// From scores x: weight * probabilities.
 template <typename G>
 __device__ __forceinline__ void weighted_probabilities(
     NearFragments& near, const Scores& x, const Rows<G, Sweep::kValues>& rows,
-    const typename Rows<G, Sweep::kValues>::Band& band, float weight) {
+    const typename Rows<G, Sweep::kValues>::Band& band) {
+  const float weight = rows.weight(G::kMaps);
   NearBlocks p;
   rows.gather(p, x);
-  const uint32_t inside = rows.near_bits(band);
+  probabilities(p, rows, band);
 #pragma unroll
   for (int k = 0; k < chunks::kMostGroups; ++k) {
-    float2 log_sums[2];
-    rows.column_numbers(log_sums, chunks::kLogSumExp, rows.tile + k);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float log_sum = i % 2 ? log_sums[i / 4].y : log_sums[i / 4].x;
-      float& element = p[k][i / 4][i % 4];
-      element = weight * Bf16::exp2(element * band.scale - log_sum * kLog2E);
-      element = inside >> (8 * k + i) & 1 ? element : 0.f;
-    }
+    for (int i = 0; i < 8; ++i) p[k][i / 4][i % 4] *= weight;
     near[k] = rounded(p[k]);
   }
 }
@@ -33,8 +27,7 @@ __device__ __forceinline__ void weighted_probabilities(
 /// One chunk.
 template <typename G>
 __device__ __forceinline__ void value_rows(const Rows<G, Sweep::kValues>& rows,
-                                           const typename Rows<G, Sweep::kValues>::Band& band,
-                                           float near_weight) {
+                                           const typename Rows<G, Sweep::kValues>::Band& band) {
   const auto& events = rows.events;
   NearFragments near;
   Fragment far[kTiles];
@@ -42,13 +35,13 @@ __device__ __forceinline__ void value_rows(const Rows<G, Sweep::kValues>& rows,
     Scores x;
     Block s[kTiles];
     rows.begin_scores(x, 0);
+    rows.make_own_features();
     events.await(kFeaturesFull, rows.step);
-    events.await(kOwnFull, rows.step);
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) rows.begin_far_scores(s, l, /*add=*/l > 0);
     wait_for_products<G::kMaps>();
     x.wait();
-    weighted_probabilities(near, x, rows, band, near_weight);
+    weighted_probabilities(near, x, rows, band);
     wait_for_products<0>();
     arrived(s);
     events.say(kFeaturesEmpty);
@@ -59,11 +52,11 @@ __device__ __forceinline__ void value_rows(const Rows<G, Sweep::kValues>& rows,
   Fragment operands[kTiles + chunks::kHalo];
   rows.begin_near_sum(dv, operands, near, 1, /*add=*/false);
   rows.begin_far_sum(dv, far, 1);
+  wait_for_products<1>();
+  events.say(kHaloEmpty);  // as soon as may be: keepers wait for it to copy the next rows
   events.await(kStateFull, rows.step);
 #pragma unroll
   for (int l = 0; l < G::kMaps; ++l) rows.begin_state_sum(dv, l, /*add=*/true);
-  wait_for_products<G::kMaps>();
-  events.say(kHaloEmpty);
   wait_for_products<0>();
   arrived(dv);
   events.say(kStateEmpty);
