@@ -229,10 +229,9 @@ class Call {
   States scratch_states(const Pass& pass, int64_t entries, std::vector<Tensor>& owner) const {
     const int64_t rows = entries * pass.maps * problem_.head_dim;
     owner.push_back(at::empty({rows * (pass.channels + 1)}, floats_));
-    return states_in(owner.back(), pass, entries);
+    return states_at(owner.back().data_ptr<float>(), pass, entries);
   }
-  States states_in(const Tensor& memory, const Pass& pass, int64_t entries) const {
-    float* sums = memory.data_ptr<float>();
+  States states_at(float* sums, const Pass& pass, int64_t entries) const {
     float* key_sums = sums + entries * pass.maps * problem_.head_dim * pass.channels;
     // The kernels count maps from the operator's first.
     return {sums - pass.first_map * problem_.head_dim * pass.channels,
@@ -245,8 +244,22 @@ class Call {
   }
 
   /// Whether forward can keep what its segments begin with, for the query sweep to begin with too.
+  /// Several passes of chunks are one a map, over all channels; others might keep more than they
+  /// save.
   bool keeps_starts() const {
-    return problem_.options.causal && shares_states() && passes_.size() == 1;
+    return problem_.options.causal && shares_states() &&
+           (passes_.size() == 1 || walks_ == Walks::kChunks);
+  }
+  /// Numbers that are kept for one pass.
+  int64_t starts_size(const Pass& pass) const {
+    return all_segments() * pass.maps * problem_.head_dim * (pass.channels + 1);
+  }
+  /// A pass's part of what is kept, which lies pass by pass.
+  States starts_in(const Tensor& memory, const Pass& pass) const {
+    float* sums = memory.data_ptr<float>();
+    for (const Pass* before = passes_.data(); before != &pass; ++before)
+      sums += starts_size(*before);
+    return states_at(sums, pass, all_segments());
   }
   /// They are in far_sums; far_key_sums is empty, and its shape says where segments begin: backward
   /// may cut the sequence otherwise, since strides need not survive autograd's hooks for saved
@@ -350,6 +363,11 @@ Tensors5 Call::forward(Keep keep) {
   Tensor far_sums =
       sum_tensor(state_kept, {batch, heads, maps, problem_.head_dim, problem_.value_dim});
   Tensor far_key_sums = sum_tensor(state_kept, {batch, heads, maps, problem_.head_dim});
+  if (starts_kept) {
+    int64_t size = 0;
+    for (const Pass& pass : passes_) size += starts_size(pass);
+    far_sums = at::empty({size}, floats_), far_key_sums = at::empty(cut_as_shape(), floats_);
+  }
   Tensor partial;
   for (const Pass& pass : passes_) {
     std::vector<Tensor> owner;
@@ -358,11 +376,8 @@ Tensors5 Call::forward(Keep keep) {
     args.log_sum_exp = log_sum_exp.data_ptr<float>(),
     args.normalisers = normalisers.data_ptr<float>();
     if (pass.maps > 0 && sums_keys_first()) {
-      args.start = key_states(args, segment_states(pass, owner), pass, owner);
-      if (starts_kept) {
-        far_sums = owner.front();
-        far_key_sums = at::empty(cut_as_shape(), floats_);
-      }
+      const States room = starts_kept ? starts_in(far_sums, pass) : segment_states(pass, owner);
+      args.start = key_states(args, room, pass, owner);
     }
     if (pass.maps > 0 && state_kept) args.made = tensor_states(far_sums, far_key_sums, pass);
     args.partial_out = block_partial(pass, partial);
@@ -427,7 +442,7 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
     States query_states;
     args = backward_args(pass, /*keys_are_rows=*/false, grad, saved, gradients);
     if (far_in_segments && has_starts(saved)) {
-      args.start = states_in(saved.far_sums, pass, all_segments());
+      args.start = starts_in(saved.far_sums, pass);
       args.start.source = joined_source(Scan::kBefore);
     } else if (far_in_segments) {
       args.start = key_states(args, segment_states(pass, owner), pass, owner);

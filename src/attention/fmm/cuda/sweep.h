@@ -8,9 +8,9 @@
 // (chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles (roles/), in steps
 // of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a warp. Short
 // causal sequences of 16 channels in bf16 are not walked: a block has all of one at once (whole/).
-// Products run on tensor cores; the running state stays on the chip, in registers but for
-// chunks_fp32/. Where the pairs alone do not fill the GPU, a sequence is cut into segments, and
-// sum_states makes what each of them starts from.
+// Products run on tensor cores; the running state stays on the chip, in registers. Where the pairs
+// alone do not fill the GPU, a sequence is cut into segments, and sum_states makes what each of
+// them starts from.
 //
 // A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
 // sums meet in fp32 memory.

@@ -7,29 +7,24 @@
 namespace fmmformer::cuda::chunks_fp32 {
 
 /// scores = <f, columns> inside the chunk for one map's features f of the warp's own rows, and
-/// rows = f S for this slice, with the state before the chunk (or after it, where rows are keys).
-/// each(s, f) sees the features, block by block.
-template <typename G, Sweep kSweep, typename Each>
-__device__ __forceinline__ void multiply_features(Block (&scores)[G::kTiles],
-                                                  Sum (&rows)[kSliceBlocks], int l,
-                                                  const Walk<G, kSweep>& walk,
-                                                  const Loader<G>& load, const Each& each) {
+/// rows = f S for this slice, with the state before the chunk (or after it, where rows are keys);
+/// both with the shift of f, which is returned, and of the other.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ int multiply_features(Block (&scores)[G::kTiles],
+                                                 Sum (&rows)[kSliceBlocks], int l,
+                                                 const Walk<G, kSweep>& walk,
+                                                 const Loader<G>& load) {
   using M = Memory<G, kSweep>;
-  const FeatureMap map = walk.args.feature_maps[l];
   const int state = M::kState + l * M::kStateOfMap;
+  const int shift = make_own_features(l, walk);
   clear(rows);
-  const auto features = [&](int s) {
-    Values f;
-    own_features(f, map, s, walk, load);
-    each(s, f);
-    return split(f);
-  };
-  const auto add_state = [&](int s, const Operand& f) {
-    Operand columns[kSliceBlocks];
+  const auto features = [&](int s) { return load.left(walk.own_tile(1), s); };
+  const auto add_state = [&](int s, const Left& f) {
+    Right columns[kSliceBlocks];
 #pragma unroll
     for (int n = 0; n < kSliceBlocks; ++n) {
       columns[n] =
-          load.state_columns(state + s * kBlockDim * G::kDim, walk.place.slice * kSliceBlocks + n);
+          load.turned_state(state + s * kBlockDim * G::kDim, walk.place.slice * kSliceBlocks + n);
     }
     add_products(rows, f, columns);
   };
@@ -39,6 +34,7 @@ __device__ __forceinline__ void multiply_features(Block (&scores)[G::kTiles],
       scores, features, walk, far_groups(walk), mine, load,
       [&](int tile) { return walk.feature_tile(l, tile); }, add_state);
   cut_at_diagonal<kSweep == Sweep::kKeys>(scores[0]);
+  return shift;
 }
 
 /// a += weight * far_scale / norm * <f(q), f(k)>, inside the chunk; out += what the state before it
@@ -51,20 +47,20 @@ __device__ __forceinline__ void far_forward(Block (&a)[G::kGroups], Block (&out)
   const SweepArgs& args = walk.args;
   Block s[G::kTiles];
   Sum rows[kSliceBlocks];
-  float sum[2] = {0.f, 0.f}, norm[2] = {args.fixed_norm, args.fixed_norm}, factor[2];
-  const float* z = shared_at(M::kKeySums + l * G::kDim) + lane_id() % 4;
-  multiply_features<G>(s, rows, l, walk, load, [&](int b, const Values& f) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      sum[i % 2] += f[i / 4][i % 4] * z[b * kBlockDim + i / 4 * 8 + i % 4 / 2 * 4];
-  });
+  float norm[2] = {args.fixed_norm, args.fixed_norm}, factor[2];
+  const int shift = multiply_features<G>(s, rows, l, walk, load);
+  const float score_scale = power_of_2(-shift - walk.shift(kFeatureRows + l));
+  const float state_scale = power_of_2(-shift - Scaling<M>::state_shift(l));
   const int groups = far_groups(walk);
   if (has_row_sums(args)) {
+    float inside[2] = {0.f, 0.f};
     each_group<G::kTiles>(walk, groups, [&](int k, int) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) sum[i % 4 / 2] += s[k][i / 4][i % 4];
+      for (int i = 0; i < 8; ++i) inside[i % 4 / 2] += s[k][i / 4][i % 4];
     });
-    norm[0] = quad_sum(sum[0]) + args.eps, norm[1] = quad_sum(sum[1]) + args.eps;
+    walk.own_numbers(norm, 0);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) norm[r] += score_scale * quad_sum(inside[r]) + args.eps;
     float* normalisers =
         args.normalisers + walk.place.row_index(args, args.all_maps, args.first_map + l);
     each_row_once(walk, [&](int r, int token) { normalisers[token] = norm[r]; });
@@ -73,31 +69,35 @@ __device__ __forceinline__ void far_forward(Block (&a)[G::kGroups], Block (&out)
   for (int r = 0; r < 2; ++r) factor[r] = __fdividef(weight * args.far_scale, norm[r]);
   each_group<G::kTiles>(walk, groups, [&](int k, int) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) a[k][i / 4][i % 4] += factor[i % 4 / 2] * s[k][i / 4][i % 4];
+    for (int i = 0; i < 8; ++i)
+      a[k][i / 4][i % 4] += factor[i % 4 / 2] * score_scale * s[k][i / 4][i % 4];
   });
 #pragma unroll
   for (int i = 0; i < 8 * kSliceBlocks; ++i) {
     const Sum& from = rows[i / 8];
-    out[i / 8][i / 4 % 2][i % 4] +=
-        factor[i % 4 / 2] * (from.high[i / 4 % 2][i % 4] + from.low[i / 4 % 2][i % 4]);
+    out[i / 8][i / 4 % 2][i % 4] += factor[i % 4 / 2] * state_scale *
+                                    (from.high[i / 4 % 2][i % 4] + from.low[i / 4 % 2][i % 4]);
   }
 }
 
-/// rows = (the warp's raw rows of own tensor 1) state^T, for this slice of feature channels.
+/// rows += (the warp's raw rows of own tensor 1) state^T, for this slice of feature channels.
 template <typename G, Sweep kSweep>
-__device__ __forceinline__ void multiply_state(Sum (&rows)[kSliceBlocks], int map,
-                                               const Walk<G, kSweep>& walk, const Loader<G>& load) {
+__device__ __forceinline__ void add_state_product(Block (&rows)[kSliceBlocks], int map,
+                                                  const Walk<G, kSweep>& walk,
+                                                  const Loader<G>& load) {
   using M = Memory<G, kSweep>;
   const int state = M::kState + map * M::kStateOfMap + walk.place.slice * kSlice * G::kDim;
-  clear(rows);
-#pragma unroll 2
+  Sum sums[kSliceBlocks];
+  clear(sums);
+#pragma unroll 4
   for (int c = 0; c < G::kBlocks; ++c) {
-    Operand columns[kSliceBlocks];
+    Right columns[kSliceBlocks];
 #pragma unroll
     for (int b = 0; b < kSliceBlocks; ++b)
       columns[b] = load.state(state + b * kBlockDim * G::kDim, c);
-    add_products(rows, load.plain(walk.own_tile(1), c), columns);
+    add_products(sums, load.left(walk.own_tile(1), c), columns);
   }
+  add_totals(rows, sums, power_of_2(-walk.shift(kOwnRows + 1) - Scaling<M>::state_shift(map)));
 }
 
 /// x of rows g and g + 8 summed over a row's columns, of all slices. `room`: which of the exchange
@@ -118,16 +118,22 @@ __device__ __forceinline__ void sum_over_row(float (&x)[2], const Place<G>& plac
     x[i % 2] += of_tile[i / 2 * kBlockDim + row_of(i % 2 * 2)];
 }
 
-/// Ones for the columns of a group that rows see, paired: all, or those up to the diagonal.
-__device__ __forceinline__ void seen_columns(uint32_t (&ones)[2][4], bool diagonal) {
+/// Ones for the columns of a group that rows see: all, or those up to the diagonal.
+__device__ __forceinline__ void seen_columns(uint32_t (&ones)[4], bool diagonal) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const int row = row_of(i % 2 * 2), column = column_of(i / 4, i % 4 / 2);
-    ones[i / 4][i % 4] = diagonal && column > row ? 0u : __float_as_uint(1.f);
+  for (int i = 0; i < 4; ++i) {
+    const int row = row_of(i % 2 * 2), column = column_of(i / 2, 0);
+    const uint32_t low = column > row ? 0u : 0xffffu, high = column + 1 > row ? 0u : 0xffff0000u;
+    ones[i] = diagonal ? kHalfOnes & (low | high) : kHalfOnes;
   }
 }
+/// What brings products of grad_out and v, with their shift, into the range of operands.
+template <typename G>
+__device__ __forceinline__ float product_to_operand() {
+  return power_of_2(kTop - kProductBits<G>);
+}
 
-/// dq += the gradient of one map, from g = grad_out v^T; writes row dots.
+/// dq += the gradient of one map, from g = grad_out v^T with its shift; writes row dots.
 /// Returns <dO, far field> of rows g and g + 8.
 template <typename G>
 __device__ __forceinline__ float far_query(Block (&dq)[kSliceBlocks], const Block (&g)[G::kGroups],
@@ -137,39 +143,43 @@ __device__ __forceinline__ float far_query(Block (&dq)[kSliceBlocks], const Bloc
   const SweepArgs& args = walk.args;
   const Place<G>& place = walk.place;
   const bool row_sums = has_row_sums(args);
+  Block u[kSliceBlocks], z[kSliceBlocks];  // sum_j G_ij f(k_j), sum_j f(k_j)
+  clear(u);
+  add_state_product<G>(u, l, walk, load);
   Sum u_sums[kSliceBlocks], z_sums[kSliceBlocks];
-  multiply_state<G>(u_sums, l, walk, load);
-  clear(z_sums);
+  clear(u_sums), clear(z_sums);
   each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int tile) {
-    Operand columns[kSliceBlocks];
+    Right columns[kSliceBlocks];
 #pragma unroll
     for (int b = 0; b < kSliceBlocks; ++b)
-      columns[b] = load.paired(walk.feature_tile(l, tile), place.slice * kSliceBlocks + b);
+      columns[b] = load.turned_right(walk.feature_tile(l, tile), place.slice * kSliceBlocks + b);
     Block m;
 #pragma unroll
     for (int i = 0; i < 8; ++i) m[i / 4][i % 4] = g[k][i / 4][i % 4];
     if (k == 0) cut_at_diagonal</*kBefore=*/false>(m);
-    add_products(u_sums, split_result(m), columns);
+    add_products(u_sums, split_result(m, product_to_operand<G>()), columns);
     if (row_sums) {
-      uint32_t seen[2][4];
+      uint32_t seen[4];
       seen_columns(seen, k == 0);
       add_exact_products(z_sums, seen, columns);
     }
   });
-  Block u[kSliceBlocks], z[kSliceBlocks];  // sum_j G_ij f(k_j), sum_j f(k_j)
 #pragma unroll
   for (int n = 0; n < 2 * kSliceBlocks; ++n) {
     const float2 before = S::key_sums_of(l, place.slice, n);
     float(&c)[4] = z[n / 2][n % 2];
     c[0] = c[2] = before.x, c[1] = c[3] = before.y;
   }
-  clear(u);
-  add_totals(u, u_sums), add_totals(z, z_sums);
+  const int shift = walk.shift(kFeatureRows + l);
+  add_totals(u, u_sums, power_of_2(-shift - product_shift(walk) + kProductBits<G> - kTop));
+  add_totals(z, z_sums, power_of_2(-shift));
   float dot[2] = {0.f, 0.f}, norm[2] = {args.fixed_norm, args.fixed_norm}, factor[2];
   if (row_sums) walk.own_numbers(norm, kNorm + l);
-  with_paper_map(args.feature_maps[l], [&](auto feature, auto) {
+  Block f[kSliceBlocks];
+  with_paper_map<G>(args.feature_maps[l], [&](auto feature, auto) {
     each_own_number(walk, [&](int n, int i, float x, float e) {
-      dot[i / 2] += u[n / 2][n % 2][i] * feature(x, e);
+      f[n / 2][n % 2][i] = feature(x, e);
+      dot[i / 2] += u[n / 2][n % 2][i] * f[n / 2][n % 2][i];
     });
   });
   sum_over_row<G>(dot, place, l);
@@ -184,35 +194,24 @@ __device__ __forceinline__ float far_query(Block (&dq)[kSliceBlocks], const Bloc
   }
   float* dots = args.row_dots + place.row_index(args, args.all_maps + 1, args.first_map + l);
   each_row_once(walk, [&](int r, int token) { dots[token] = dot[r]; });
+  with_paper_map<G>(args.feature_maps[l], [&](auto, auto slope) {
 #pragma unroll
-  for (int i = 0; i < 8 * kSliceBlocks; ++i) {
-    const int r = i % 4 / 2;
-    float& to = u[i / 8][i / 4 % 2][i % 4];
-    to = factor[r] * (to - dot[r] * z[i / 8][i / 4 % 2][i % 4]);
-  }
-  add_input_gradient<G>(dq, u, args.feature_maps[l], walk);
+    for (int i = 0; i < 8 * kSliceBlocks; ++i) {
+      const int b = i / 8, n = i / 4 % 2, r = i % 4 / 2;
+      dq[b][n][i % 4] +=
+          factor[r] * (u[b][n][i % 4] - dot[r] * z[b][n][i % 4]) * slope(f[b][n][i % 4]);
+    }
+  });
   return by_weight;
 }
 
-/// dk += the gradient of one map, from g = v grad_out^T.
+/// dk += the gradient of one map, from g = v grad_out^T with its shift.
 template <typename G>
 __device__ __forceinline__ void far_key(Block (&dk)[kSliceBlocks], const Block (&g)[G::kGroups],
                                         int l, const Walk<G, Sweep::kKeys>& walk,
                                         const Loader<G>& load) {
   using S = State<G, Sweep::kKeys>;
   const Place<G>& place = walk.place;
-  Sum sums[kSliceBlocks];
-  multiply_state<G>(sums, l, walk, load);
-  each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int tile) {
-    float2 dots[2];
-    S::column_numbers(dots, walk.numbers(kDot<G> + l, tile));
-    Block m;
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      m[i / 4][i % 4] = g[k][i / 4][i % 4] - (i % 2 ? dots[i / 4].y : dots[i / 4].x);
-    if (k == 0) cut_at_diagonal</*kBefore=*/true>(m);
-    add_columns<G>(sums, split_result(m), load, walk.feature_tile(l, tile), place.slice);
-  });
   Block d[kSliceBlocks];
 #pragma unroll
   for (int n = 0; n < 2 * kSliceBlocks; ++n) {
@@ -220,7 +219,23 @@ __device__ __forceinline__ void far_key(Block (&dk)[kSliceBlocks], const Block (
     float(&c)[4] = d[n / 2][n % 2];
     c[0] = c[2] = -y.x, c[1] = c[3] = -y.y;
   }
-  add_totals(d, sums);
+  add_state_product<G>(d, l, walk, load);
+  const int shift = shift_for(largest_product(walk) + walk.maximum(kDots + l));
+  const float g_scale = power_of_2(shift - product_shift(walk)), dot_scale = power_of_2(shift);
+  Sum sums[kSliceBlocks];
+  clear(sums);
+  each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int tile) {
+    float2 dots[2];
+    S::column_numbers(dots, walk.numbers(kDot<G> + l, tile));
+    Block m;
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      m[i / 4][i % 4] =
+          g_scale * g[k][i / 4][i % 4] - dot_scale * (i % 2 ? dots[i / 4].y : dots[i / 4].x);
+    if (k == 0) cut_at_diagonal</*kBefore=*/true>(m);
+    add_columns<G>(sums, split_result(m, 1.f), load, walk.feature_tile(l, tile), place.slice);
+  });
+  add_totals(d, sums, power_of_2(-shift - walk.shift(kFeatureRows + l)));
   add_input_gradient<G>(dk, d, walk.args.feature_maps[l], walk);
 }
 
@@ -231,12 +246,33 @@ __device__ __forceinline__ void far_values(Block (&a)[G::kGroups], Block (&dv)[k
                                            const Loader<G>& load) {
   Block s[G::kTiles];
   Sum rows[kSliceBlocks];
-  multiply_features<G>(s, rows, l, walk, load, [](int, const Values&) {});
+  using M = Memory<G, Sweep::kKeys>;
+  const int shift = multiply_features<G>(s, rows, l, walk, load);
+  const float score_scale = power_of_2(-shift - walk.shift(kFeatureRows + l));
   each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) a[k][i / 4][i % 4] += s[k][i / 4][i % 4];
+    for (int i = 0; i < 8; ++i) a[k][i / 4][i % 4] += score_scale * s[k][i / 4][i % 4];
   });
-  add_totals(dv, rows);
+  add_totals(dv, rows, power_of_2(-shift - Scaling<M>::state_shift(l)));
+}
+
+/// What a query's weights of values are at most, of all fields together. Normalised, a field's add
+/// up to its weight.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ float largest_score(const Walk<G, kSweep>& walk,
+                                               const Weights<G>& weights) {
+  const SweepArgs& args = walk.args;
+  float sum = args.has_near ? fabsf(weights.of[G::kMaps]) * args.keep_factor : 0.f;
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l) {
+    float largest = fabsf(weights.of[l] * args.far_scale);
+    if (!has_row_sums(args)) {
+      const float product = G::kDim * walk.largest_own_feature() * walk.largest_feature(l);
+      largest = kSweep == Sweep::kKeys ? product : __fdividef(largest * product, args.fixed_norm);
+    }
+    sum += largest;
+  }
+  return sum;
 }
 
 }  // namespace fmmformer::cuda::chunks_fp32

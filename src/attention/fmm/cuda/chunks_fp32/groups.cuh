@@ -93,9 +93,9 @@ __device__ __forceinline__ void share_scores(Block (&c)[kCount], const Sum (&sum
   }
 }
 
-/// c[k] = rows columns^T for `groups` groups, with rows(s) of every block of channels and
-/// `place_of(tile)` of the columns in shared memory. more(s, rows(s)) comes with every block.
-/// `mine`: which groups this slice begins with, where slices share them.
+/// c[k] = rows columns^T for `groups` groups, with the shifts of both, with rows(s) of every block
+/// of channels and `place_of(tile)` of the columns in shared memory. more(s, rows(s)) comes with
+/// every block. `mine`: which groups this slice begins with, where slices share them.
 template <typename G, Sweep kSweep, int kCount, typename Rows, typename PlaceOf, typename More>
 __device__ __forceinline__ void multiply_groups(Block (&c)[kCount], const Rows& rows,
                                                 const Walk<G, kSweep>& walk, int groups, int mine,
@@ -108,16 +108,16 @@ __device__ __forceinline__ void multiply_groups(Block (&c)[kCount], const Rows& 
 #pragma unroll
   for (int j = 0; j < kOwn; ++j)
     place[j] = place_of(tile_of_group(walk, min(mine + j * G::kSharers, groups - 1)));
-#pragma unroll 2
+#pragma unroll 4
   for (int s = 0; s < G::kBlocks; ++s) {
-    Values columns[kOwn];
+    Right columns[kOwn];
 #pragma unroll
-    for (int j = 0; j < kOwn; ++j) load.plain_values(columns[j], place[j], s);
-    const Operand row = rows(s);
+    for (int j = 0; j < kOwn; ++j) columns[j] = load.right(place[j], s);
+    const Left row = rows(s);
 #pragma unroll
     for (int j = 0; j < kOwn; ++j) {
       if (mine + j * G::kSharers >= groups) continue;
-      const Operand column[1] = {split(columns[j])};
+      const Right column[1] = {columns[j]};
       add_products(sums + j, row, column);
     }
     more(s, row);
@@ -134,33 +134,51 @@ template <typename G, Sweep kSweep, int kCount>
 __device__ __forceinline__ void multiply_raw_groups(Block (&c)[kCount], int own, int other,
                                                     const Walk<G, kSweep>& walk, int groups,
                                                     const Loader<G>& load) {
-  const auto rows = [&](int s) { return load.plain(walk.own_tile(own), s); };
+  const auto rows = [&](int s) { return load.left(walk.own_tile(own), s); };
   const auto place_of = [&](int tile) { return walk.tile(other, tile); };
   const int mine = G::kShares ? walk.place.slice : 0;
-  multiply_groups(c, rows, walk, groups, mine, load, place_of, [](int, const Operand&) {});
+  multiply_groups(c, rows, walk, groups, mine, load, place_of, [](int, const Left&) {});
 }
-/// sum += a columns, for this slice of the columns' channels; a is paired.
+/// The shift of products of own rows of tensor 1 with the walk's, grad_out v^T, and what they are
+/// at most.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ int product_shift(const Walk<G, kSweep>& walk) {
+  return walk.shift(kOwnRows + 1) + walk.shift(kBandRows + 1);
+}
 template <typename G>
-__device__ __forceinline__ void add_columns(Sum (&sum)[kSliceBlocks], const Operand& a,
+constexpr int kProductBits = 2 * kTop + (G::kDim == 64 ? 6 : 7);  // with their shift
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ float largest_product(const Walk<G, kSweep>& walk) {
+  return power_of_2(kProductBits<G> - product_shift(walk));
+}
+
+/// sum += a columns, for this slice of the columns' channels.
+template <typename G>
+__device__ __forceinline__ void add_columns(Sum (&sum)[kSliceBlocks], const Left& a,
                                             const Loader<G>& load, int tile, int slice) {
-  Operand columns[kSliceBlocks];
+  Right columns[kSliceBlocks];
 #pragma unroll
-  for (int b = 0; b < kSliceBlocks; ++b) columns[b] = load.paired(tile, slice * kSliceBlocks + b);
+  for (int b = 0; b < kSliceBlocks; ++b)
+    columns[b] = load.turned_right(tile, slice * kSliceBlocks + b);
   add_products(sum, a, columns);
 }
 
 /// rows += scores columns, for all groups that the warp's rows see of the walk's tensor 1.
+/// `largest`: what scores are at most.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void add_groups(Block (&rows)[kSliceBlocks],
-                                           const Block (&scores)[G::kGroups],
+                                           const Block (&scores)[G::kGroups], float largest,
                                            const Walk<G, kSweep>& walk, const Band<kSweep>& band,
                                            const Loader<G>& load) {
+  const int shift = shift_for(largest);
+  const float scale = power_of_2(shift);
   Sum sums[kSliceBlocks];
   clear(sums);
   each_group<G::kGroups>(walk, max(band.groups, far_groups(walk)), [&](int k, int tile) {
-    add_columns<G>(sums, split_result(scores[k]), load, walk.tile(1, tile), walk.place.slice);
+    add_columns<G>(sums, split_result(scores[k], scale), load, walk.tile(1, tile),
+                   walk.place.slice);
   });
-  add_totals(rows, sums);
+  add_totals(rows, sums, power_of_2(-shift - walk.shift(kBandRows + 1)));
 }
 
 }  // namespace fmmformer::cuda::chunks_fp32

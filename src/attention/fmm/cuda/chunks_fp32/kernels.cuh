@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sweeps as kernels: a thread block walks its segment's chunks.
 //
-// Before a chunk's products all threads make its feature rows; then every warp works on its own
-// rows, and when all have, adds the chunk to its part of the state.
+// Before a chunk's products all threads measure its rows, split them and make their features; then
+// every warp works on its own rows, and when all have, adds the chunk to its part of the state.
 #pragma once
 
 #include "attention/fmm/cuda/chunks_fp32/far.cuh"
@@ -12,25 +12,39 @@ namespace fmmformer::cuda::chunks_fp32 {
 template <typename G, bool kOfQueries>
 __global__ void __launch_bounds__(kThreads, 1) sum_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = kOfQueries ? Sweep::kSumOfQueries : Sweep::kSumOfKeys;
-  using S = State<G, kSweep>;
   Place<G> place(args);
   if (is_of_no_use(args, place.segment, kOfQueries)) return;
   const Loader<G> load;
   const Weights<G> weights(args, place.h);
+  State<G, kSweep> state(place);
   Walk<G, kSweep> walk(args, place);
-  walk.run_ahead([&] { S::begin(args, place); }, [&] { make_features(walk, weights); },
-                 [&] { S::add(walk, load); });
-  S::store(args, blockIdx.x);
+  ChunkShare<G, kSweep> share;
+  walk.run_ahead([&] { state.begin(args, walk); }, [&] { measure_chunk(share, walk, weights); },
+                 [&] { split_chunk(share, walk); }, [&] { state.add(walk, load); });
+  state.store(args, blockIdx.x);
+}
+
+/// Walks a segment's chunks with a state; body() has a chunk's rows and features as pairs.
+template <typename G, Sweep kSweep, typename BeginOwnRows, typename Body>
+__device__ __forceinline__ void walk_with_state(Walk<G, kSweep>& walk, State<G, kSweep>& state,
+                                                const Weights<G>& weights, const Loader<G>& load,
+                                                const BeginOwnRows& begin_own_rows,
+                                                const Body& body) {
+  ChunkShare<G, kSweep> share;
+  walk.run(
+      begin_own_rows, [&] { state.begin(walk.args, walk); }, [&] { split_halo(walk); },
+      [&] { measure_chunk(share, walk, weights); }, [&] { split_chunk(share, walk); }, body,
+      [&] { state.add(walk, load); });
 }
 
 template <typename G>
 __global__ void __launch_bounds__(kThreads, 1)
     forward_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = Sweep::kForward;
-  using S = State<G, kSweep>;
   Place<G> place(args);
   Loader<G> load;
   const Weights<G> weights(args, place.h);
+  State<G, kSweep> state(place);
   const Band<kSweep> band(args);
   Walk<G, kSweep> walk(args, place);
   const auto body = [&] {
@@ -40,13 +54,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (args.has_near) near_forward<G>(a, walk, band, load, weights.of[G::kMaps]);
 #pragma unroll 1
     for (int l = 0; l < G::kMaps; ++l) far_forward<G>(a, out, l, walk, load, pick(weights.of, l));
-    add_groups(out, a, walk, band, load);
+    add_groups(out, a, largest_score(walk, weights), walk, band, load);
     write_rows(walk, args.out, args.partial_out, out);
   };
-  walk.run([&](int chunk, uint64_t live) { walk.begin_own(0, args.q, chunk, live); },
-           [&] { S::begin(args, place); }, [&] { make_features(walk, weights); }, body,
-           [&] { S::add(walk, load); });
-  if (args.made.sums && place.segment == args.segments - 1) S::store(args, place.pair);
+  walk_with_state(
+      walk, state, weights, load,
+      [&](int chunk, uint64_t live) { walk.begin_own(0, args.q, chunk, live); }, body);
+  if (args.made.sums && place.segment == args.segments - 1) state.store(args, place.pair);
 }
 
 /// Gradients of blend weights, from a sum of rows g and g + 8 a lane and field, into the first
@@ -77,10 +91,10 @@ template <typename G>
 __global__ void __launch_bounds__(kThreads, 1)
     query_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = Sweep::kQueries;
-  using S = State<G, kSweep>;
   Place<G> place(args);
   Loader<G> load;
   const Weights<G> weights(args, place.h);
+  State<G, kSweep> state(place);
   const Band<kSweep> band(args);
   Walk<G, kSweep> walk(args, place);
   float by_weight[G::kFields];
@@ -105,19 +119,17 @@ __global__ void __launch_bounds__(kThreads, 1)
     walk.begin_own(0, args.q, chunk, live), walk.begin_own(1, args.grad_out, chunk, live);
     walk.begin_own_numbers(chunk);
   };
-  walk.run(
-      begin_own_rows, [&] { S::begin(args, place); }, [&] { make_features(walk, weights); }, body,
-      [&] { S::add(walk, load); });
+  walk_with_state(walk, state, weights, load, begin_own_rows, body);
   if (args.weight_sums) store_weight_sums<G>(by_weight, args, place);
 }
 
 template <typename G>
 __global__ void __launch_bounds__(kThreads, 1) key_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = Sweep::kKeys;
-  using S = State<G, kSweep>;
   Place<G> place(args);
   Loader<G> load;
   const Weights<G> weights(args, place.h);
+  State<G, kSweep> state(place);
   const Band<kSweep> band(args);
   Walk<G, kSweep> walk(args, place);
   const auto body = [&] {
@@ -138,15 +150,13 @@ __global__ void __launch_bounds__(kThreads, 1) key_kernel(const __grid_constant_
     clear(dv);
 #pragma unroll 1
     for (int l = 0; l < G::kMaps; ++l) far_values<G>(a, dv, l, walk, load);
-    add_groups(dv, a, walk, band, load);
+    add_groups(dv, a, largest_score(walk, weights), walk, band, load);
     write_rows(walk, args.dv, args.partial_dv, dv);
   };
   const auto begin_own_rows = [&](int chunk, uint64_t live) {
     walk.begin_own(0, args.k, chunk, live), walk.begin_own(1, args.v, chunk, live);
   };
-  walk.run(
-      begin_own_rows, [&] { S::begin(args, place); }, [&] { make_features(walk, weights); }, body,
-      [&] { S::add(walk, load); });
+  walk_with_state(walk, state, weights, load, begin_own_rows, body);
 }
 
 }  // namespace fmmformer::cuda::chunks_fp32

@@ -32,6 +32,13 @@ __device__ __forceinline__ float kept_factor(uint32_t bits, int k, int i, const 
   return bits >> (k * 8 + i) & 1 ? args.keep_factor : 0.f;
 }
 
+/// What makes powers of 2 of the near field's raw scores.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ float score_scale(const Walk<G, kSweep>& walk,
+                                             const Band<kSweep>& band) {
+  return band.scale * power_of_2(-walk.shift(kOwnRows) - walk.shift(kBandRows));
+}
+
 /// a = weight * softmax, where the band reaches; writes log_sum_exp.
 template <typename G>
 __device__ __forceinline__ void near_forward(Block (&a)[G::kGroups],
@@ -42,6 +49,7 @@ __device__ __forceinline__ void near_forward(Block (&a)[G::kGroups],
   Block p[kBandGroups];
   float peak[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, base[2], factor[2];
   multiply_raw_groups(p, 0, 0, walk, band.groups, load);
+  const float scale = score_scale(walk, band);
   each_group<kBandGroups>(walk, band.groups, [&](int k, int tile) {
     const uint32_t inside = band.inside(k, walk.live_bits(tile));
 #pragma unroll
@@ -54,13 +62,13 @@ __device__ __forceinline__ void near_forward(Block (&a)[G::kGroups],
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     peak[r] = quad_max(peak[r]);
-    base[r] = peak[r] == -INFINITY ? 0.f : peak[r] * band.scale;
+    base[r] = peak[r] == -INFINITY ? 0.f : peak[r] * scale;
   }
   each_group<kBandGroups>(walk, band.groups, [&](int k, int) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float& element = p[k][i / 4][i % 4];
-      element = Bf16::exp2(element * band.scale - base[i % 4 / 2]);
+      element = Bf16::exp2(element * scale - base[i % 4 / 2]);
       total[i % 4 / 2] += element;
     }
   });
@@ -85,8 +93,8 @@ __device__ __forceinline__ void near_forward(Block (&a)[G::kGroups],
   });
 }
 
-/// dq += the near field's gradient, from g = grad_out v^T; writes row dots sum_j p_ij dp_ij.
-/// Returns <dO, near field> of rows g and g + 8: the gradient of the weight.
+/// dq += the near field's gradient, from g = grad_out v^T with its shift; writes row dots sum_j
+/// p_ij dp_ij. Returns <dO, near field> of rows g and g + 8: the gradient of the weight.
 template <typename G>
 __device__ __forceinline__ float near_query(Block (&dq)[kSliceBlocks], const Block (&g)[G::kGroups],
                                             const Walk<G, Sweep::kQueries>& walk,
@@ -94,6 +102,7 @@ __device__ __forceinline__ float near_query(Block (&dq)[kSliceBlocks], const Blo
                                             const Loader<G>& load, float weight) {
   const SweepArgs& args = walk.args;
   const float factor = args.near_scale * weight;
+  const float g_factor = factor * power_of_2(-product_shift(walk)), scale = score_scale(walk, band);
   float log_sum[2], dot[2] = {0.f, 0.f};
   walk.own_numbers(log_sum, kLogSumExp);
   // Infinity beyond the end too, where the numbers are another row's.
@@ -110,35 +119,39 @@ __device__ __forceinline__ float near_query(Block (&dq)[kSliceBlocks], const Blo
     for (int i = 0; i < 8; ++i) {
       float& element = p[k][i / 4][i % 4];
       element = inside >> i & 1 ? element : -INFINITY;
-      element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]);
+      element = Bf16::exp2(element * scale - log_sum[i % 4 / 2]);
       dot[i % 4 / 2] += element * kept_factor(kept, k, i, args) * g[k][i / 4][i % 4];
     }
   });
   float by_weight = 0.f;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    dot[r] = quad_sum(dot[r]);
+    dot[r] = quad_sum(dot[r]) * power_of_2(-product_shift(walk));
     by_weight += dot[r];
     dot[r] *= factor;
   }
   float* dots = args.row_dots + walk.place.row_index(args, args.all_maps + 1, args.all_maps);
   each_row_once(walk, [&](int r, int token) { dots[token] = dot[r]; });
+  // A row's dot is the mean of its products, times the same factor.
+  const int shift = shift_for(2.f * fabsf(factor) * args.keep_factor * largest_product(walk));
+  const float to_operand = power_of_2(shift);
   Sum sums[kSliceBlocks];
   clear(sums);
   each_group<kBandGroups>(walk, band.groups, [&](int k, int tile) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       p[k][i / 4][i % 4] *=
-          factor * kept_factor(kept, k, i, args) * g[k][i / 4][i % 4] - dot[i % 4 / 2];
+          g_factor * kept_factor(kept, k, i, args) * g[k][i / 4][i % 4] - dot[i % 4 / 2];
     }
-    add_columns<G>(sums, split_result(p[k]), load, walk.tile(0, tile), walk.place.slice);
+    add_columns<G>(sums, split_result(p[k], to_operand), load, walk.tile(0, tile),
+                   walk.place.slice);
   });
-  add_totals(dq, sums);
+  add_totals(dq, sums, power_of_2(-shift - walk.shift(kBandRows)));
   return by_weight;
 }
 
-/// dk += the near field's gradient, from g = v grad_out^T; a = weight * probabilities, as dropout
-/// leaves them, of the queries that see the warp's keys.
+/// dk += the near field's gradient, from g = v grad_out^T with its shift; a = weight *
+/// probabilities, as dropout leaves them, of the queries that see the warp's keys.
 template <typename G>
 __device__ __forceinline__ void near_key(Block (&dk)[kSliceBlocks], Block (&a)[G::kGroups],
                                          const Block (&g)[G::kGroups],
@@ -147,6 +160,12 @@ __device__ __forceinline__ void near_key(Block (&dk)[kSliceBlocks], Block (&a)[G
                                          float weight) {
   using S = State<G, Sweep::kKeys>;
   const float factor = walk.args.near_scale * weight;
+  const float g_factor = factor * power_of_2(-product_shift(walk)), scale = score_scale(walk, band);
+  const float dots_beside =
+      Scaling<Memory<G, Sweep::kKeys>>::maximum(walk.set() ^ 1, kDots + G::kMaps);
+  const int shift = shift_for(fabsf(factor) * walk.args.keep_factor * largest_product(walk) +
+                              fmaxf(walk.maximum(kDots + G::kMaps), dots_beside));
+  const float to_operand = power_of_2(shift);
   Block p[kBandGroups];
   multiply_raw_groups(p, 0, 0, walk, band.groups, load);
   const uint32_t kept = kept_bits(walk, band);
@@ -164,13 +183,14 @@ __device__ __forceinline__ void near_key(Block (&dk)[kSliceBlocks], Block (&a)[G
       const float dot = i % 2 ? dots[i / 4].y : dots[i / 4].x;
       float& element = p[k][i / 4][i % 4];
       element = inside >> i & 1 ? element : -INFINITY;
-      element = Bf16::exp2(element * band.scale - log_sum);
+      element = Bf16::exp2(element * scale - log_sum);
       a[k][i / 4][i % 4] = weight * left * element;
-      element *= factor * left * g[k][i / 4][i % 4] - dot;
+      element *= g_factor * left * g[k][i / 4][i % 4] - dot;
     }
-    add_columns<G>(sums, split_result(p[k]), load, walk.tile(0, tile), walk.place.slice);
+    add_columns<G>(sums, split_result(p[k], to_operand), load, walk.tile(0, tile),
+                   walk.place.slice);
   });
-  add_totals(dk, sums);
+  add_totals(dk, sums, power_of_2(-shift - walk.shift(kBandRows)));
 }
 
 }  // namespace fmmformer::cuda::chunks_fp32

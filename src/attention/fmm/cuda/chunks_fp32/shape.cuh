@@ -5,8 +5,8 @@
 // A block has a segment of one (batch entry, head). A warp owns sixteen rows of the chunk and 32 of
 // their channels of results, so that two or four warps, slices, have the same rows. They share the
 // work of their scores, where there is room to exchange them. Raw rows, features and the state are
-// in shared memory, all in fp32: operands are split where they are loaded (split.cuh), and every
-// warp adds to its own part of the state.
+// in shared memory as pairs of fp16 numbers (split.cuh), split once a chunk by all threads; every
+// warp has its own part of the state in fp32 as well, in registers, and adds to it there.
 //
 // Blend weights are one number a head here, so that near field and all maps are one matrix of
 // scores before it meets v.
@@ -25,25 +25,29 @@ constexpr int kHalo = 2;                // tiles of a neighbour that a band may 
 constexpr int kBandGroups = kHalo + 1;  // of sixteen columns that a band may touch
 constexpr int kSlice = 32;              // channels of a warp's results
 constexpr int kSliceBlocks = kSlice / kBlockDim;
-constexpr int kPiece = 4;  // numbers that are copied at once
+constexpr int kEight = 8;  // numbers whose high parts lie together, and the low ones
+constexpr int kPiece = 4;  // numbers that a thread copies and splits at once
 static_assert(kFarthest == kHalo * kBlockDim);
 
-/// What is known at compile time: D = Dv = kDim, and how many maps a pass has.
-template <int kDim_, int kMaps_>
+/// What is known at compile time: D = Dv = kDim, how many maps a pass has, and whether the slices
+/// of sixteen rows share the work of scores.
+template <int kDim_, int kMaps_, bool kShares_>
 struct Shape {
   static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr int kTiles = PassShape<kDim>::kTiles, kChunk = PassShape<kDim>::kChunk;
   static constexpr int kBlocks = kDim / kBlockDim;  // of channels
+  // The third of the paper's maps; a pass of wide heads has any one of them.
+  static constexpr bool kMayHaveTanh = kDim > 64 || kMaps == 3;
   static constexpr int kSlices = kDim / kSlice;
   static_assert(kTiles * kSlices == kWarps);
   static constexpr int kGroups = kTiles > kBandGroups ? kTiles : kBandGroups;  // of columns
-  // Whether the slices of sixteen rows share the work of scores: three maps leave no room for it.
-  static constexpr bool kShares = kMaps <= 2;
+  static constexpr bool kShares = kShares_;
   static constexpr int kSharers = kShares ? kSlices : 1;
-  // In shared memory, in numbers. Rows are padded so that eight of them, or eight neighbouring
-  // columns of every other row, lie in different banks.
+  // In shared memory, in numbers. Rows are padded so that eight of them lie in different banks.
   static constexpr int kRow = kDim + 4, kTile = kBlockDim * kRow, kArea = kTiles * kTile;
 };
+
+constexpr int kScalingSize = 80;  // numbers
 
 __device__ __forceinline__ float* shared_at(int offset) {
   extern __shared__ __align__(128) float dynamic_memory[];
@@ -61,20 +65,26 @@ struct Memory {
 
   // Tiles of a ring: the chunk, the next one, and the halo; or the next two.
   static constexpr int kRing = kSums ? 3 * G::kTiles : 2 * G::kTiles + kHalo;
-  static constexpr int kBand = 0;                                  // [2][kRing] tiles
-  static constexpr int kOwn = kBand + 2 * kRing * G::kTile;        // [kOwnTensors][kTiles] tiles
-  static constexpr int kFeatures = kOwn + kOwnTensors * G::kArea;  // [kMaps][kTiles] tiles
-  static constexpr int kState = kFeatures + G::kMaps * G::kArea;   // [kMaps][kDim][kDim]
+  static constexpr int kBand = 0;  // [2][kRing] tiles
+  // [2][kTiles] tiles. Features of own rows, map by map, are where the second tensor was, if any.
+  static constexpr int kOwn = kBand + 2 * kRing * G::kTile;
+  static constexpr int kFeatures = kOwn + (kSums ? 0 : 2 * G::kArea);  // [kMaps][kTiles] tiles
+  static constexpr int kState = kFeatures + G::kMaps * G::kArea;       // [kMaps][kDim][kDim]
   static constexpr int kStateOfMap = G::kDim * G::kDim;
   static constexpr int kKeySums = kState + G::kMaps * kStateOfMap;  // [kMaps][kDim]
-  static constexpr int kNumbers = kKeySums + G::kMaps * G::kDim;    // [kNumberCount][kRing][16]
-  static constexpr int kExchange = kNumbers + kNumberCount * kRing * kBlockDim;
+  static constexpr int kScaling = kKeySums + G::kMaps * G::kDim;    // see scaling.cuh
+  static constexpr int kNumbers = kScaling + kScalingSize;          // [kNumberCount][kRing][16]
+  static constexpr int kDotPairs = kNumbers + kNumberCount * kRing * kBlockDim;
+  // [kMaps][kChunk] pairs: dots of the chunk's rows
+  static constexpr int kExchange = kDotPairs + (kOfQueries ? G::kMaps * G::kChunk : 0);
   static constexpr int kExchangeSize = G::kFields * kWarps * kBlockDim;  // of the query sweep
-  // [log_sum_exp, then the maps' normalisers][kChunk]: of own rows
+  // [log_sum_exp, then the maps' normalisers][kChunk]: of own rows; in the forward sweep <f, z>
   static constexpr int kOwnNumbers = kExchange + (kSweep == Sweep::kQueries ? kExchangeSize : 0);
+  static constexpr int kOwnNumberCount = kSweep == Sweep::kQueries   ? G::kFields
+                                         : kSweep == Sweep::kForward ? 1
+                                                                     : 0;
   // [2][kTiles][kGroups] blocks of scores, on their way between slices
-  static constexpr int kScores =
-      kOwnNumbers + (kSweep == Sweep::kQueries ? G::kFields * G::kChunk : 0);
+  static constexpr int kScores = kOwnNumbers + kOwnNumberCount * G::kChunk;
   static constexpr int kScoresSize = G::kTiles * G::kGroups * kBlockDim * kBlockDim;
   static constexpr int kBytes =
       (kScores + (G::kShares && !kSums ? 2 * kScoresSize : 0)) * int(sizeof(float));

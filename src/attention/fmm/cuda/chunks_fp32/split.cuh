@@ -2,60 +2,84 @@
 // Blocks of 16 x 16 fp32 numbers as operands of tensor cores, and their products to nearly fp32's
 // precision.
 //
-// An operand's number is the sum of two tf32 numbers: x without its last 13 bits, and the rest, of
-// which the tensor cores see eleven bits again. A product is three of tf32,
+// An operand's number is the sum of two fp16 numbers: x rounded, and the rest, rounded again. That
+// leaves off some 2^-23 of it, or 2^-25 where that is more: operands are multiplied with powers of
+// two (scaling.cuh) that bring the largest near 2^15, so that numbers 2^15 times smaller still have
+// all their bits. A product is three of fp16,
 //
 //   a b = low(a) high(b) + high(a) low(b) + high(a) high(b),
 //
-// which leaves off some 2^-21 of it. All products have one form, block += a b^T with the sum over
-// the columns of both, in two steps of eight columns. Lane (g = lane / 4, t = lane % 4) holds in
-// place [step][i] row g + 8 (i % 2) and one of two columns:
+// which are exact before they are summed up. All products have one form, block += a b^T with the
+// sum over the columns of both: lane (g = lane / 4, t = lane % 4) holds of either operand, and of a
+// block, the rows g and g + 8 and, of each, the columns 2t, 2t + 1, 8 + 2t, 8 + 2t + 1. The two
+// sides differ in the order of registers.
 //
-//   plain   8 step + t + 4 (i / 2)      as rows come from shared memory, four numbers at once
-//   paired  8 step + 2 t + i / 2        as a product leaves them
-//
-// Either serves on both sides; both operands of a product have the same.
+// In shared memory every eight numbers of a row are eight high parts and eight low ones, so that
+// `ldmatrix` finds operands in rows or, turned, in columns. The high parts come first, or, in every
+// second 32 columns, last: threads that write a row's high parts then meet all banks.
 #pragma once
+
+#include <cuda_fp16.h>
 
 #include "attention/fmm/cuda/chunks_fp32/shape.cuh"
 
 namespace fmmformer::cuda::chunks_fp32 {
 
-using Values = float[2][4];
-struct Operand {
-  uint32_t high[2][4], low[2][4];
+constexpr uint32_t kHalfOnes = 0x3c003c00u;  // two fp16 ones
+
+struct Left {
+  uint32_t high[4], low[4];  // two columns each: [2 * (column / 8) + row / 8]
+};
+struct Right {
+  uint32_t high[4], low[4];  // [2 * (row / 8) + column / 8]
 };
 
-__device__ __forceinline__ Operand split(const Values& v) {
-  Operand x;
+__device__ __forceinline__ uint32_t pack_halves(float x, float y) {
+  uint32_t both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+  return both;
+}
+__device__ __forceinline__ float2 unpack_halves(uint32_t both) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&both));
+}
+__device__ __forceinline__ void split(uint32_t& high, uint32_t& low, float x, float y) {
+  high = pack_halves(x, y);
+  const float2 rounded = unpack_halves(high);
+  low = pack_halves(x - rounded.x, y - rounded.y);
+}
+__device__ __forceinline__ float2 joined(uint32_t high, uint32_t low) {
+  const float2 x = unpack_halves(high), rest = unpack_halves(low);
+  return make_float2(x.x + rest.x, x.y + rest.y);
+}
+
+/// Numbers in the order of a left operand's.
+using Values = float[8];
+__device__ __forceinline__ Left split(const Values& v) {
+  Left x;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t high = __float_as_uint(v[i / 4][i % 4]) & 0xffffe000u;
-    x.high[i / 4][i % 4] = high;
-    x.low[i / 4][i % 4] = __float_as_uint(v[i / 4][i % 4] - __uint_as_float(high));
-  }
+  for (int i = 0; i < 4; ++i) split(x.high[i], x.low[i], v[2 * i], v[2 * i + 1]);
   return x;
 }
-/// A product's result as an operand, paired.
-__device__ __forceinline__ Operand split_result(const Block& c) {
+/// A product's result times `scale` as an operand.
+__device__ __forceinline__ Left split_result(const Block& c, float scale) {
   Values v;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) v[i / 4][i % 4] = c[i / 4][i % 2 * 2 + i % 4 / 2];
+  for (int i = 0; i < 8; ++i) v[i] = c[i / 4][i % 4] * scale;
   return split(v);
 }
 
-/// multiply_tf32, but not volatile: the compiler may put steps where loads leave room.
+/// Not volatile: the compiler may put steps where loads leave room.
 __device__ __forceinline__ void step(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                      uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};\n"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-/// c += a b^T of parts that are tf32 numbers, in one of the two steps.
-__device__ __forceinline__ void add_step(Block& c, const uint32_t (&a)[4], const uint32_t (&b)[4]) {
-  step(c[0], a, b[0], b[2]);
-  step(c[1], a, b[1], b[3]);
+/// c += a b^T of parts that are fp16 numbers.
+__device__ __forceinline__ void add_part(Block& c, const uint32_t (&a)[4], const uint32_t (&b)[4]) {
+  step(c[0], a, b[0], b[1]);
+  step(c[1], a, b[2], b[3]);
 }
 
 /// Sums of products. Tensor cores cut a sum off where others round it, at every step: the small
@@ -69,15 +93,17 @@ __device__ __forceinline__ void clear(Sum (&sums)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) clear(sums[i].high), clear(sums[i].low);
 }
-/// c += sum.
-__device__ __forceinline__ void add_total(Block& c, const Sum& sum) {
+/// c += scale * sum.
+__device__ __forceinline__ void add_total(Block& c, const Sum& sum, float scale) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) c[i / 4][i % 4] += sum.high[i / 4][i % 4] + sum.low[i / 4][i % 4];
+  for (int i = 0; i < 8; ++i)
+    c[i / 4][i % 4] += scale * (sum.high[i / 4][i % 4] + sum.low[i / 4][i % 4]);
 }
 template <int kCount>
-__device__ __forceinline__ void add_totals(Block (&c)[kCount], const Sum (&sums)[kCount]) {
+__device__ __forceinline__ void add_totals(Block (&c)[kCount], const Sum (&sums)[kCount],
+                                           float scale) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) add_total(c[i], sums[i]);
+  for (int i = 0; i < kCount; ++i) add_total(c[i], sums[i], scale);
 }
 __device__ __forceinline__ void set_total(Block& c, const Sum& sum) {
 #pragma unroll
@@ -86,108 +112,122 @@ __device__ __forceinline__ void set_total(Block& c, const Sum& sum) {
 
 /// sums[i] += a b[i]^T for kCount blocks.
 template <int kCount>
-__device__ __forceinline__ void add_products(Sum* sums, const Operand& a,
-                                             const Operand (&b)[kCount]) {
+__device__ __forceinline__ void add_products(Sum* sums, const Left& a, const Right (&b)[kCount]) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
+  for (int i = 0; i < kCount; ++i) add_part(sums[i].low, a.low, b[i].high);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) add_step(sums[i].low, a.low[h], b[i].high[h]);
+  for (int i = 0; i < kCount; ++i) add_part(sums[i].high, a.high, b[i].high);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) add_step(sums[i].high, a.high[h], b[i].high[h]);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) add_step(sums[i].low, a.high[h], b[i].low[h]);
-  }
+  for (int i = 0; i < kCount; ++i) add_part(sums[i].low, a.high, b[i].low);
 }
-/// The same where a's numbers are tf32 numbers.
+/// The same where a's numbers are fp16 numbers.
 template <int kCount>
-__device__ __forceinline__ void add_exact_products(Sum* sums, const uint32_t (&a)[2][4],
-                                                   const Operand (&b)[kCount]) {
+__device__ __forceinline__ void add_exact_products(Sum* sums, const uint32_t (&a)[4],
+                                                   const Right (&b)[kCount]) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      add_step(sums[i].high, a[h], b[i].high[h]);
-      add_step(sums[i].low, a[h], b[i].low[h]);
-    }
+  for (int i = 0; i < kCount; ++i) {
+    add_part(sums[i].high, a, b[i].high);
+    add_part(sums[i].low, a, b[i].low);
   }
 }
 
-/// Four pieces of eight rows by four numbers: lane 8 i + j says where row j of piece i is.
-__device__ __forceinline__ void load_pieces(float (&v)[4], const float* at) {
-  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(at));
+/// Four pieces of eight rows by eight numbers: lane 8 i + j says where row j of piece i is.
+__device__ __forceinline__ void load_pieces(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-               : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void load_turned_pieces(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
                : "memory");
 }
 
-/// A row's key, below eight: rows of the state, unpadded, have their pieces permuted by it. Eight
-/// rows have different keys, and those of four differ in more than the last bit.
-__device__ __forceinline__ int key_of_row(int row) { return (row & 3) << 1 | (row >> 2 & 1); }
+/// Where the parts of eight numbers are that come last.
+constexpr int kLastParts = kEight / 2;
+/// Where high parts are among those of column `column` and its neighbours; low parts: ^ kLastParts.
+__device__ __forceinline__ int high_parts(int column) { return column / 32 % 2 * kLastParts; }
+/// Rows of the state, unpadded, have their pieces of four words permuted by this.
+__device__ __forceinline__ int key_of_row(int row) { return row % 8 * kLastParts; }
 
 /// Operands from shared memory: `tile` is the place of sixteen rows there, `s` the block of sixteen
 /// channels. Turned: the tile's columns as rows. None of these has two lanes at different rows of a
 /// bank.
 template <typename G>
 struct Loader {
-  int rows, turned;                // this lane's place in a tile,
-  int state_row, state_piece;      // in sixteen rows of the state,
-  int state_turned, state_column;  // and in their columns
+  // This lane's address among sixteen rows: by_row, eight rows after the others, or by_eight, eight
+  // columns after the others; in a tile, and in the state its row and where in the row. In bytes.
+  uint32_t by_row, by_eight;
+  uint32_t state_row_by_row, state_piece_by_row, state_row_by_eight, state_piece_by_eight;
 
   __device__ Loader() {
-    const int lane = lane_id(), g = lane / 4, t = lane % 4;
-    const int row = lane % 16, piece = lane / 16;
-    rows = row * G::kRow + piece * kPiece;
-    turned = 2 * t * G::kRow + g;
-    state_row = row * G::kDim, state_piece = (piece ^ key_of_row(row)) * kPiece;
-    state_turned = t * G::kDim, state_column = g ^ key_of_row(t) * kPiece;
+    const int lane = lane_id();
+    const int row = lane % 16, eight = lane / 16 * kEight;
+    const int other_row = lane / 16 * 8 + lane % 8, other_eight = lane / 8 % 2 * kEight;
+    const uint32_t memory = static_cast<uint32_t>(__cvta_generic_to_shared(shared_at(0)));
+    by_row = memory + bytes(row * G::kRow + eight);
+    by_eight = memory + bytes(other_row * G::kRow + other_eight);
+    state_row_by_row = memory + bytes(row * G::kDim);
+    state_piece_by_row = bytes(eight ^ key_of_row(row));
+    state_row_by_eight = memory + bytes(other_row * G::kDim);
+    state_piece_by_eight = bytes(other_eight ^ key_of_row(other_row));
   }
   __device__ __forceinline__ void forget() {
     asm volatile(""
-                 : "+r"(rows), "+r"(turned), "+r"(state_row), "+r"(state_piece), "+r"(state_turned),
-                   "+r"(state_column));
+                 : "+r"(by_row), "+r"(by_eight), "+r"(state_row_by_row), "+r"(state_piece_by_row),
+                   "+r"(state_row_by_eight), "+r"(state_piece_by_eight));
   }
 
-  /// Plain.
-  __device__ __forceinline__ void plain_values(Values& v, int tile, int s) const {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) load_pieces(v[h], shared_at(tile + rows + s * kBlockDim + h * 8));
+  __device__ __forceinline__ Left left(int tile, int s) const {
+    Left x;
+    load_pieces(x.high, by_row + bytes(tile) + bytes(high_of(s)));
+    load_pieces(x.low, by_row + bytes(tile) + bytes(high_of(s) ^ kLastParts));
+    return x;
   }
-  __device__ __forceinline__ Operand plain(int tile, int s) const {
-    Values v;
-    plain_values(v, tile, s);
-    return split(v);
+  __device__ __forceinline__ Right right(int tile, int s) const {
+    Right x;
+    load_pieces(x.high, by_eight + bytes(tile) + bytes(high_of(s)));
+    load_pieces(x.low, by_eight + bytes(tile) + bytes(high_of(s) ^ kLastParts));
+    return x;
   }
-  /// Turned, paired.
-  __device__ __forceinline__ void paired_values(Values& v, int tile, int s) const {
-    const float* at = shared_at(tile + turned + s * kBlockDim);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i / 4][i % 4] = at[(i / 4 * 8 + i % 4 / 2) * G::kRow + i % 2 * 8];
+  __device__ __forceinline__ Left turned_left(int tile, int s) const {
+    Left x;
+    load_turned_pieces(x.high, by_eight + bytes(tile) + bytes(high_of(s)));
+    load_turned_pieces(x.low, by_eight + bytes(tile) + bytes(high_of(s) ^ kLastParts));
+    return x;
   }
-  __device__ __forceinline__ Operand paired(int tile, int s) const {
-    Values v;
-    paired_values(v, tile, s);
-    return split(v);
+  __device__ __forceinline__ Right turned_right(int tile, int s) const {
+    Right x;
+    load_turned_pieces(x.high, by_row + bytes(tile) + bytes(high_of(s)));
+    load_turned_pieces(x.low, by_row + bytes(tile) + bytes(high_of(s) ^ kLastParts));
+    return x;
   }
-  /// Sixteen rows of the state, plain.
-  __device__ __forceinline__ Operand state(int place, int s) const {
-    Values v;
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      load_pieces(v[h], shared_at(place + state_row + (state_piece ^ (s * kBlockDim + h * 8))));
-    return split(v);
+  /// Sixteen rows of the state.
+  __device__ __forceinline__ Right state(int place, int s) const {
+    Right x;
+    const uint32_t piece = state_piece_by_eight ^ bytes(s * kBlockDim);
+    load_pieces(x.high, state_row_by_eight + bytes(place) + piece);
+    load_pieces(x.low, state_row_by_eight + bytes(place) + (piece ^ bytes(kLastParts)));
+    return x;
   }
-  /// Their columns as rows, plain too.
-  __device__ __forceinline__ Operand state_columns(int place, int s) const {
-    Values v;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      // Rows four apart have keys that differ in the last bit.
-      const int column = state_column ^ (s * kBlockDim + i % 2 * 8 + i % 4 / 2 * kPiece);
-      v[i / 4][i % 4] =
-          *shared_at(place + state_turned + (i / 4 * 8 + i % 4 / 2 * 4) * G::kDim + column);
-    }
-    return split(v);
+  /// Their columns as rows.
+  __device__ __forceinline__ Right turned_state(int place, int s) const {
+    Right x;
+    const uint32_t piece = state_piece_by_row ^ bytes(s * kBlockDim);
+    load_turned_pieces(x.high, state_row_by_row + bytes(place) + piece);
+    load_turned_pieces(x.low, state_row_by_row + bytes(place) + (piece ^ bytes(kLastParts)));
+    return x;
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t bytes(int numbers) {
+    return static_cast<uint32_t>(numbers) * sizeof(float);
+  }
+  /// Where block s has its high parts.
+  static __device__ __forceinline__ int high_of(int s) {
+    return s * kBlockDim + high_parts(s * kBlockDim);
   }
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state: sums over tokens of (feature row) x (row of v or grad_out) and of feature rows, the
-// latter times dots where they are queries'. It lies in shared memory, unpadded; a warp adds to
-// its own part of it.
+// latter times dots where they are queries'. A warp has its part of the former in registers, in
+// fp32, and writes it to shared memory as pairs, once a chunk; those lie there unpadded. Sums of
+// feature rows are in shared memory alone, in fp32.
 #pragma once
 
 #include "attention/fmm/cuda/chunks_fp32/rows.cuh"
@@ -12,36 +13,41 @@ namespace fmmformer::cuda::chunks_fp32 {
 template <typename G, Sweep kSweep>
 struct State {
   using M = Memory<G, kSweep>;
+  using W = Walk<G, kSweep>;
   // A warp's part: so many tiles of sixteen feature channels, and blocks of v's channels.
-  static constexpr int kDown = G::kBlocks / 4, kAcross = G::kBlocks / 2;
+  static constexpr int kRowParts = 4, kDown = G::kBlocks / kRowParts, kAcross = G::kBlocks / 2;
   static_assert(kDown * kAcross * kWarps == G::kBlocks * G::kBlocks);
+  const int first_row, first_block;  // of the part
+  Block part[G::kMaps][kDown][kAcross];
 
-  /// Where a number of the state lies in shared memory.
-  static __device__ __forceinline__ int place_of(int map, int row, int column) {
-    return M::kState + map * M::kStateOfMap + row * G::kDim + (column ^ key_of_row(row) * kPiece);
-  }
+  __device__ explicit State(const Place<G>& place)
+      : first_row(place.warp % kRowParts * kDown * kBlockDim),
+        first_block(place.warp / kRowParts * kAcross) {}
 
   /// Adds the walk's chunk, summed up by itself first: sums of a long walk are rounded this way.
-  static __device__ __forceinline__ void add(const Walk<G, kSweep>& walk, const Loader<G>& load) {
-    const int first_block = walk.place.warp / 4 * kAcross;
-#pragma unroll 1
-    for (int m = 0; m < kDown; ++m)
-      add_rows(walk, load, walk.place.warp % 4 * kDown + m, first_block);
+  __device__ __forceinline__ void add(const W& walk, const Loader<G>& load) {
+#pragma unroll
+    for (int m = 0; m < kDown; ++m) add_rows(walk, load, m);
+    if constexpr (M::kSums) return;
+    write_pairs(walk.set() ^ 1, [&](int l) {
+      return W::Scales::state_maximum(walk.set(), l) +
+             G::kChunk * walk.largest_feature(l) * walk.maximum(kBandRows + 1);
+    });
   }
 
-  /// What a segment begins with. A barrier must follow.
-  static __device__ void begin(const SweepArgs& args, const Place<G>& place) {
-    const StartEntries start(args, place);
-    each_piece(args, args.start, [&](int64_t offset, int64_t of_entry, float4* piece) {
-      float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
-#pragma unroll 4
-      for (int i = 0; i < start.count; ++i) {
-        const float4 more = *reinterpret_cast<const float4*>(args.start.sums +
+  /// What a segment begins with. A barrier must follow; one is inside.
+  __device__ void begin(const SweepArgs& args, const W& walk) {
+    const StartEntries start(args, walk.place);
+#pragma unroll
+    for (int i = 0; i < G::kMaps * kDown; ++i) clear(part[i / kDown][i % kDown]);
+#pragma unroll 1
+    for (int i = 0; i < start.count; ++i) {
+      each_pair(args, args.start, [&](int64_t offset, int64_t of_entry, float& x, float& y) {
+        const float2 more = *reinterpret_cast<const float2*>(args.start.sums +
                                                              (start.first + i) * of_entry + offset);
-        sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
-      }
-      *piece = sum;
-    });
+        x += more.x, y += more.y;
+      });
+    }
     each_key_sum(args, args.start, [&](int64_t offset, int64_t of_entry, float* number) {
       float sum = 0.f;
 #pragma unroll 4
@@ -49,11 +55,15 @@ struct State {
         sum += args.start.key_sums[(start.first + i) * of_entry + offset];
       *number = sum;
     });
+    if constexpr (M::kSums) return;
+    raise_maxima(walk.set());
+    __syncthreads();
+    write_pairs(walk.set(), [&](int l) { return W::Scales::state_maximum(walk.set(), l); });
   }
   /// The state becomes entry `entry` of args.made.
-  static __device__ void store(const SweepArgs& args, int64_t entry) {
-    each_piece(args, args.made, [&](int64_t offset, int64_t of_entry, float4* piece) {
-      *reinterpret_cast<float4*>(args.made.sums + entry * of_entry + offset) = *piece;
+  __device__ void store(const SweepArgs& args, int64_t entry) {
+    each_pair(args, args.made, [&](int64_t offset, int64_t of_entry, float& x, float& y) {
+      *reinterpret_cast<float2*>(args.made.sums + entry * of_entry + offset) = make_float2(x, y);
     });
     each_key_sum(args, args.made, [&](int64_t offset, int64_t of_entry, float* number) {
       args.made.key_sums[entry * of_entry + offset] = *number;
@@ -75,69 +85,119 @@ struct State {
 
  private:
   /// ... of sixteen feature channels of every map.
-  static __device__ __forceinline__ void add_rows(const Walk<G, kSweep>& walk,
-                                                  const Loader<G>& load, int tile,
-                                                  int first_block) {
+  __device__ __forceinline__ void add_rows(const W& walk, const Loader<G>& load, int m) {
+    const int tile = first_row / kBlockDim + m;
+    // Of the warps with the same features, one sums them up.
+    const auto sums_features = [&](int l) {
+      return first_block / kAcross == l % (G::kBlocks / kAcross);
+    };
     Sum sums[G::kMaps][kAcross];
-    float key_sums[G::kMaps][2];
-#pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) clear(sums[l]), key_sums[l][0] = key_sums[l][1] = 0.f;
-    // Elsewhere code of this length would crowd the instruction cache.
-    constexpr int kAtOnce = M::kSums ? G::kTiles : 1;
-#pragma unroll kAtOnce
-    for (int t = 0; t < G::kTiles; ++t) {
-      Operand values[kAcross];
-#pragma unroll
-      for (int n = 0; n < kAcross; ++n) values[n] = load.paired(walk.tile(1, t), first_block + n);
-#pragma unroll
-      for (int l = 0; l < G::kMaps; ++l) {
-        Values f;
-        load.paired_values(f, walk.feature_tile(l, t), tile);
-        float2 dots[2] = {make_float2(1.f, 1.f), make_float2(1.f, 1.f)};
-        if constexpr (M::kOfQueries) column_numbers(dots, walk.numbers(kDot<G> + l, t));
-#pragma unroll
-        for (int i = 0; i < 8; ++i)
-          key_sums[l][i % 2] += f[i / 4][i % 4] * (i % 4 / 2 ? dots[i / 4].y : dots[i / 4].x);
-        add_products(sums[l], split(f), values);
-      }
-    }
-    const int g = lane_id() / 4;
-    const int rows = M::kState + (tile * kBlockDim + g) * G::kDim;
-    const int column = (first_block * kBlockDim + column_of(0, 0)) ^ key_of_row(g) * kPiece;
+    float key_sums[G::kMaps][2][4];  // of high and of small terms, every column the same
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) {
+      clear(sums[l]);
 #pragma unroll
-      for (int i = 0; i < 4 * kAcross; ++i) {
-        const int n = i / 2, r = i % 2;  // eight columns, eight rows
-        float2* at = reinterpret_cast<float2*>(
-            shared_at(rows + l * M::kStateOfMap + r * 8 * G::kDim + (column ^ n * 8)));
-        const float* high = sums[l][n / 2].high[n % 2] + 2 * r;
-        const float* low = sums[l][n / 2].low[n % 2] + 2 * r;
-        float2 both = *at;
-        both.x += high[0] + low[0], both.y += high[1] + low[1];
-        *at = both;
+      for (int i = 0; i < 8; ++i) key_sums[l][i / 4][i % 4] = 0.f;
+    }
+    // Elsewhere code of this length would crowd the instruction cache.
+    constexpr int kAtOnce = M::kSums ? G::kTiles : 2;
+#pragma unroll kAtOnce
+    for (int t = 0; t < G::kTiles; ++t) {
+      Right values[kAcross];
+#pragma unroll
+      for (int n = 0; n < kAcross; ++n)
+        values[n] = load.turned_right(walk.tile(1, t), first_block + n);
+#pragma unroll
+      for (int l = 0; l < G::kMaps; ++l) {
+        const Left f = load.turned_left(walk.feature_tile(l, t), tile);
+        add_products(sums[l], f, values);
+        if (sums_features(l)) add_features(key_sums[l], f, l, t);
       }
+    }
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) {
+      const int shift = walk.shift(kFeatureRows + l);
+      add_totals(part[l][m], sums[l], power_of_2(-shift - walk.shift(kBandRows + 1)));
+      if (!sums_features(l) || lane_id() % 4 != 0) continue;
+      const float scale = power_of_2(-shift - (M::kOfQueries ? dot_shift(walk, l) : 0));
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const float sum = quad_sum(key_sums[l][r]);
-        if (first_block == 0 && lane_id() % 4 == 0)
-          *shared_at(M::kKeySums + l * G::kDim + tile * kBlockDim + row_of(2 * r)) += sum;
+        *shared_at(M::kKeySums + l * G::kDim + tile * kBlockDim + row_of(2 * r)) +=
+            scale * (key_sums[l][0][2 * r] + key_sums[l][1][2 * r]);
       }
     }
   }
-  /// body(place in an entry, size of an entry, where) for a thread's pieces of the state.
+  /// sums += features of tile t, times their tokens' dots.
+  static __device__ __forceinline__ void add_features(float (&sums)[2][4], const Left& f, int l,
+                                                      int t) {
+    if constexpr (M::kOfQueries) {
+      uint32_t high[2], low[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float2 both = *reinterpret_cast<const float2*>(
+            shared_at(M::kDotPairs + l * G::kChunk + t * kBlockDim + i * kEight + column_of(0, 0)));
+        high[i] = __float_as_uint(both.x), low[i] = __float_as_uint(both.y);
+      }
+      step(sums[1], f.low, high[0], high[1]);
+      step(sums[0], f.high, high[0], high[1]);
+      step(sums[1], f.high, low[0], low[1]);
+    } else {
+      step(sums[0], f.high, kHalfOnes, kHalfOnes);
+      step(sums[1], f.low, kHalfOnes, kHalfOnes);
+    }
+  }
+
+  __device__ __forceinline__ void raise_maxima(int set) const {
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) {
+      float largest = 0.f;
+#pragma unroll
+      for (int i = 0; i < kDown * kAcross * 8; ++i)
+        largest =
+            fmaxf(largest, fabsf(part[l][i / 8 / kAcross][i / 8 % kAcross][i / 4 % 2][i % 4]));
+      W::Scales::raise_state_maximum(set, l, largest);
+    }
+  }
+  /// Writes the part to shared memory, with the shift for bound(map), and maxima of it to `set`.
+  template <typename Bound>
+  __device__ __forceinline__ void write_pairs(int set, const Bound& bound) {
+    raise_maxima(set);
+    const int g = lane_id() / 4, key = key_of_row(g);
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) {
+      const int shift = shift_for(bound(l));
+      W::Scales::set_state_shift(l, shift);
+      const float scale = power_of_2(shift);
+      const int rows = M::kState + l * M::kStateOfMap + (first_row + g) * G::kDim + lane_id() % 4;
+#pragma unroll
+      for (int i = 0; i < kDown * kAcross * 4; ++i) {
+        const int m = i / 4 / kAcross, n = i / 4 % kAcross, half = i % 4 / 2, r = i % 2;
+        const float* from = part[l][m][n][half] + 2 * r;
+        uint32_t high, low;
+        split(high, low, scale * from[0], scale * from[1]);
+        const int column = ((first_block + n) * kBlockDim + half * kEight) ^ key;
+        const int row = rows + (m * kBlockDim + r * 8) * G::kDim;
+        *shared_at(row + column) = __uint_as_float(high);
+        *shared_at(row + (column ^ kLastParts)) = __uint_as_float(low);
+      }
+    }
+  }
+  /// body(place in an entry, size of an entry, two numbers) for what this lane has of the part.
   template <typename Body>
-  static __device__ __forceinline__ void each_piece(const SweepArgs& args, const States& states,
-                                                    const Body& body) {
-    constexpr int kPieces = G::kDim / kPiece;
+  __device__ __forceinline__ void each_pair(const SweepArgs& args, const States& states,
+                                            const Body& body) {
     const int64_t of_entry = int64_t(states.maps) * G::kDim * states.row_length;
-#pragma unroll 1
-    for (int i = threadIdx.x; i < G::kMaps * G::kDim * kPieces; i += kThreads) {
-      const int row = i / kPieces % G::kDim, map = i / kPieces / G::kDim;
-      const int column = i % kPieces * kPiece;
-      const int64_t offset =
-          (int64_t(args.first_map + map) * G::kDim + row) * states.row_length + column;
-      body(offset, of_entry, reinterpret_cast<float4*>(shared_at(place_of(map, row, column))));
+    const int64_t first =
+        (int64_t(args.first_map) * G::kDim + first_row + row_of(0)) * states.row_length +
+        first_block * kBlockDim + column_of(0, 0);
+#pragma unroll
+    for (int i = 0; i < G::kMaps * kDown * kAcross * 4; ++i) {
+      const int half = i % 4 / 2, r = i % 2, n = i / 4 % kAcross, m = i / 4 / kAcross % kDown,
+                l = i / 4 / kAcross / kDown;
+      float* pair = part[l][m][n][half] + 2 * r;
+      body(first + (l * G::kDim + m * kBlockDim + r * 8) * states.row_length + n * kBlockDim +
+               half * 8,
+           of_entry, pair[0], pair[1]);
     }
   }
   template <typename Body>

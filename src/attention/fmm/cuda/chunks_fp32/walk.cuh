@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tokens that a walk meets: two tensors' rows that all warps see (keys and values, or queries
 // and grad_out) in rings of tiles, and the chunk's own rows. The next chunk's are under way while
-// this one is worked on.
+// this one is worked on. They come as fp32 numbers; a thread splits its share of them later, in
+// their place (shares.cuh).
 #pragma once
 
-#include "attention/fmm/cuda/chunks_fp32/split.cuh"
+#include "attention/fmm/cuda/chunks_fp32/scaling.cuh"
 
 namespace fmmformer::cuda::chunks_fp32 {
 
@@ -23,6 +24,7 @@ constexpr int kDot = 1 + G::kMaps;  // of the first map; the near field's follow
 template <typename G, Sweep kSweep>
 struct Walk {
   using M = Memory<G, kSweep>;
+  using Scales = Scaling<M>;
   static constexpr bool kBackwards = kSweep == Sweep::kKeys;
   static constexpr int kDirection = kBackwards ? -1 : 1;
   static constexpr int kTiles = G::kTiles, kChunk = G::kChunk;
@@ -51,8 +53,9 @@ struct Walk {
     return shared_at(M::kNumbers + (which * M::kRing + ring_place(index)) * kBlockDim);
   }
   __device__ __forceinline__ int own_tile(int which) const {
-    return M::kOwn + which * G::kArea + place.tile * G::kTile;
+    return own_area(which) + place.tile * G::kTile;
   }
+  static __device__ __forceinline__ int own_area(int which) { return M::kOwn + which * G::kArea; }
   static __device__ __forceinline__ int feature_tile(int map, int index) {
     return M::kFeatures + map * G::kArea + index * G::kTile;
   }
@@ -64,11 +67,41 @@ struct Walk {
   __device__ __forceinline__ int token(int index) const {
     return chunk * kChunk + index * kBlockDim;
   }
+  /// The first tile of the ring that a band reaches beside the chunk.
+  static constexpr int kFirstBeside = kBackwards ? kTiles : -kHalo;
+
+  /// Which set of maxima and shifts is the chunk's.
+  __device__ __forceinline__ int set() const { return chunk & 1; }
+  __device__ __forceinline__ int shift(int which) const { return Scales::shift(set(), which); }
+  __device__ __forceinline__ float maximum(int which) const {
+    return Scales::maximum(set(), which);
+  }
+  /// What a feature of the walk's rows is at most, times the factors that query features have.
+  __device__ __forceinline__ float largest_feature(int map) const {
+    const float largest = 1.f + fmaxf(1.f, maximum(kBandRows));
+    return M::kOfQueries ? largest * maximum(kFactors + map) : largest;
+  }
+  /// ... of own rows, without factors.
+  __device__ __forceinline__ float largest_own_feature() const {
+    return 1.f + fmaxf(1.f, maximum(kOwnRows));
+  }
+
+  // A thread's share of tiles: a piece of every kRowsAtOnce-th row.
+  static constexpr int kPieces = G::kDim / kPiece, kRowsAtOnce = kThreads / kPieces;
+  static_assert(kBlockDim % kRowsAtOnce == 0);
+  static constexpr int kRowsOfTile = kBlockDim / kRowsAtOnce, kShare = kTiles * kRowsOfTile;
+  static __device__ __forceinline__ int share_row() { return threadIdx.x / kPieces; }
+  static __device__ __forceinline__ int share_column() { return threadIdx.x % kPieces * kPiece; }
+  /// Row i of it, where tile `t` is at place_of(t).
+  template <typename PlaceOf>
+  static __device__ __forceinline__ int share_at(int i, const PlaceOf& place_of) {
+    return place_of(i / kRowsOfTile) + (i % kRowsOfTile * kRowsAtOnce + share_row()) * G::kRow;
+  }
 
   /// Begins to copy the rows of a chunk, for the warps that own them.
   __device__ void begin_own(int which, const View& view, int of_chunk, uint64_t of_live) const {
     copy_rows<kTiles>(view, of_chunk * kChunk, of_live,
-                      [&](int i) { return M::kOwn + which * G::kArea + i * G::kTile; });
+                      [&](int i) { return own_area(which) + i * G::kTile; });
   }
 
   /// The same for numbers of the rows: log_sum_exp and the maps' normalisers.
@@ -85,39 +118,46 @@ struct Walk {
     numbers[0] = mine[row_of(0)], numbers[1] = mine[row_of(2)];
   }
 
-  /// Walks the chunks, a barrier after each part: prepare(), with the chunk's tiles there; body(),
-  /// with the own rows too; finish(). begin_own_rows(chunk, live) copies own rows; first() comes
-  /// while the first copies are under way.
-  template <typename BeginOwnRows, typename First, typename Prepare, typename Body, typename Finish>
+  /// Walks the chunks, a barrier after each part: measure() and split(), in which all threads have
+  /// their shares of the chunk's rows; body(); finish(). begin_own_rows(chunk, live) copies own
+  /// rows; first() comes while the first copies are under way, halo() before the first chunk.
+  template <typename BeginOwnRows, typename First, typename Halo, typename Measure, typename Split,
+            typename Body, typename Finish>
   __device__ __forceinline__ void run(const BeginOwnRows& begin_own_rows, const First& first,
-                                      const Prepare& prepare, const Body& body,
-                                      const Finish& finish) {
+                                      const Halo& halo, const Measure& measure, const Split& split,
+                                      const Body& body, const Finish& finish) {
+    Scales::clear();
     look_at(chunk - kDirection);
     beside = live_tokens(chunk - kDirection);
     look_at(chunk);
     live = live_tokens(chunk);
     look_at(chunk + kDirection);
     if (args.has_near) {
-      copy<kHalo>(kBackwards ? kTiles : -kHalo,
-                  kBackwards ? beside : beside >> (kChunk - kHalo * kBlockDim));
+      copy<kHalo>(kFirstBeside, kBackwards ? beside : beside >> (kChunk - kHalo * kBlockDim));
     }
     copy<kTiles>(0, live);
     commit_copies();
     begin_own_rows(chunk, live);
     commit_copies();
+    __syncthreads();
     first();
     wait_for_older_copies();
+    if (args.has_near) halo();
     __syncthreads();
 #pragma unroll 1
     for (int left = place.end - place.begin; left > 0; --left) {
       place.forget();
-      prepare();
       if (left > 1) begin(kDirection, coming);
       commit_copies();
       wait_for_older_copies();
+      Scales::clear_state_maxima(set() ^ 1);
+      measure();
+      __syncthreads();
+      split();
       __syncthreads();
       body();
       __syncthreads();
+      Scales::clear_maxima(set() ^ 1);
       if (left > 1) begin_own_rows(chunk + kDirection, coming);
       commit_copies();
       finish();
@@ -129,9 +169,10 @@ struct Walk {
   }
 
   /// The same without own rows and body, in sums: a step is short, so two chunks are under way.
-  template <typename First, typename Prepare, typename Finish>
-  __device__ __forceinline__ void run_ahead(const First& first, const Prepare& prepare,
-                                            const Finish& finish) {
+  template <typename First, typename Measure, typename Split, typename Finish>
+  __device__ __forceinline__ void run_ahead(const First& first, const Measure& measure,
+                                            const Split& split, const Finish& finish) {
+    Scales::clear();
     int left = place.end - place.begin;
     look_at(chunk);
     begin(0, live);
@@ -146,8 +187,11 @@ struct Walk {
       uint64_t later = 0;
       if (left > 2) begin(2, later);
       commit_copies();
-      prepare();
+      measure();
       __syncthreads();
+      split();
+      __syncthreads();
+      Scales::clear_maxima(set() ^ 1);
       finish();
       wait_for_older_copies();
       __syncthreads();
@@ -190,16 +234,15 @@ struct Walk {
   template <int kCount, typename PlaceOf>
   __device__ __forceinline__ void copy_rows(const View& view, int first, uint64_t bits,
                                             const PlaceOf& place_of) const {
-    constexpr int kPieces = G::kDim / kPiece, kRowsAtOnce = kThreads / kPieces;
-    const int row = threadIdx.x / kPieces, piece = threadIdx.x % kPieces;
+    const int row = share_row();
     const float* from =
-        rows_of(view, place) + int64_t(first + row) * view.row_stride + piece * kPiece;
-    const int offset = row * G::kRow + piece * kPiece;
+        rows_of(view, place) + int64_t(first + row) * view.row_stride + share_column();
 #pragma unroll
-    for (int i = 0; i < kCount * kBlockDim; i += kRowsAtOnce) {
+    for (int i = 0; i < kCount * kRowsOfTile; ++i) {
+      const bool live_row = bits >> (row + i * kRowsAtOnce) & 1;
       // Without bytes to read, the source's address does not matter.
-      copy_async(shared_at(place_of(i / kBlockDim) + i % kBlockDim * G::kRow + offset),
-                 from + i * view.row_stride, bits >> (row + i) & 1);
+      copy_async(shared_at(share_at(i, place_of) + share_column()),
+                 from + i * kRowsAtOnce * view.row_stride, live_row);
     }
   }
   /// Tiles of both tensors from `index` on, counted from the walk's chunk.

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Powers of two that operands are multiplied with, so that fp16 numbers hold them (split.cuh).
+//
+// A shift s stands for 2^s. All numbers of a tensor in a chunk have the same, from the largest of
+// them; the band's rows beside the chunk get the chunk's (shares.cuh). What is computed from them
+// has shifts from bounds: a feature is at most 1 + max(1, |x|), a score of rows at most D times the
+// largest numbers of either. Results are multiplied with the inverse, exactly, where they join
+// others.
+//
+// Chunks take turns with two sets of maxima and shifts.
+#pragma once
+
+#include "attention/fmm/cuda/chunks_fp32/split.cuh"
+
+namespace fmmformer::cuda::chunks_fp32 {
+
+// What has a maximum in every chunk:
+constexpr int kBandRows = 0;     // [2] the walk's tensors,
+constexpr int kOwnRows = 2;      // [2] own rows,
+constexpr int kFactors = 4;      // [3] the maps' factors of query features,
+constexpr int kDots = 7;         // [4] and dots, the near field's last.
+constexpr int kSetSize = 16;     // of which a set has room
+constexpr int kFeatureRows = 4;  // [3] among shifts: the maps' features
+
+constexpr int kTop = 15;  // scaled numbers are below 2^kTop
+
+/// 2^shift, as near as fp32 has it.
+__device__ __forceinline__ float power_of_2(int shift) {
+  return __int_as_float((min(max(shift, -126), 127) + 127) << 23);
+}
+/// The shift for numbers that are at most `largest`. Infinity says nothing of the others.
+__device__ __forceinline__ int shift_for(float largest) {
+  const int exponent = __float_as_int(largest) >> 23;
+  return exponent == 255 ? 0 : min(kTop + 126 - exponent, 110);
+}
+
+/// Where all this lies in shared memory: from Memory::kScaling on.
+template <typename M>
+struct Scaling {
+  static constexpr int kMaxima = M::kScaling;                  // [2][kSetSize], not negative
+  static constexpr int kShifts = kMaxima + 2 * kSetSize;       // [2][kSetSize]
+  static constexpr int kStateMaxima = kShifts + 2 * kSetSize;  // [2][4]
+  static constexpr int kStateShifts = kStateMaxima + 8;        // [4]
+  static_assert(kStateShifts + 4 <= M::kScaling + kScalingSize);
+
+  static __device__ void clear() {
+    if (threadIdx.x < kScalingSize) *shared_at(M::kScaling + threadIdx.x) = 0.f;
+  }
+  static __device__ __forceinline__ float maximum(int set, int which) {
+    return *shared_at(kMaxima + set * kSetSize + which);
+  }
+  static __device__ __forceinline__ void clear_maxima(int set) {
+    if (threadIdx.x < kSetSize) *shared_at(kMaxima + set * kSetSize + threadIdx.x) = 0.f;
+  }
+  static __device__ __forceinline__ void raise_maximum(int set, int which, float x) {
+    raise(kMaxima + set * kSetSize + which, x);
+  }
+  static __device__ __forceinline__ int shift(int set, int which) {
+    return __float_as_int(*shared_at(kShifts + set * kSetSize + which));
+  }
+  static __device__ __forceinline__ void set_shift(int set, int which, int shift) {
+    if (threadIdx.x == 0) *shared_at(kShifts + set * kSetSize + which) = __int_as_float(shift);
+  }
+  /// Of the state, by map.
+  static __device__ __forceinline__ float state_maximum(int set, int map) {
+    return *shared_at(kStateMaxima + set * 4 + map);
+  }
+  static __device__ __forceinline__ void clear_state_maxima(int set) {
+    if (threadIdx.x < 4) *shared_at(kStateMaxima + set * 4 + threadIdx.x) = 0.f;
+  }
+  static __device__ __forceinline__ void raise_state_maximum(int set, int map, float x) {
+    raise(kStateMaxima + set * 4 + map, x);
+  }
+  static __device__ __forceinline__ int state_shift(int map) {
+    return __float_as_int(*shared_at(kStateShifts + map));
+  }
+  static __device__ __forceinline__ void set_state_shift(int map, int shift) {
+    if (threadIdx.x == 0) *shared_at(kStateShifts + map) = __int_as_float(shift);
+  }
+
+ private:
+  /// Numbers that are not negative have the order of their bits.
+  static __device__ __forceinline__ void raise(int place, float x) {
+    const unsigned bits = __reduce_max_sync(~0u, __float_as_uint(x));
+    if (lane_id() == 0) atomicMax(reinterpret_cast<unsigned*>(shared_at(place)), bits);
+  }
+};
+
+}  // namespace fmmformer::cuda::chunks_fp32
