@@ -13,4 +13,9 @@ __device__ __forceinline__ void named_barrier(int number, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(number), "r"(threads) : "memory");
 }
 
+/// Counts as one of them without waiting: what this thread wrote is there for those who wait.
+__device__ __forceinline__ void arrive_at_barrier(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;\n" ::"r"(number), "r"(threads) : "memory");
+}
+
 }  // namespace fmmformer::cuda

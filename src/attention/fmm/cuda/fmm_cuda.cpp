@@ -90,7 +90,8 @@ class Call {
     if (inputs.token_mask) mask_ = inputs.token_mask->contiguous();
     const cudaDeviceProp& device = *at::cuda::getCurrentDeviceProperties();
     const int shared_bytes = static_cast<int>(device.sharedMemPerBlockOptin);
-    walks_ = fitting_walks({shared_bytes, 10 * device.major + device.minor});
+    const cuda::Gpu gpu{shared_bytes, 10 * device.major + device.minor};
+    walks_ = fitting_walks(gpu);
     limits_ = cuda::pass_limits({.precise = precise_,
                                  .head_dim = static_cast<int>(problem.head_dim),
                                  .value_dim = static_cast<int>(problem.value_dim),
@@ -100,6 +101,8 @@ class Call {
                                  .shared_bytes = shared_bytes});
     cut();
     plan_passes();
+    if (passes_.size() == 1)
+      gradient_segments_ = cuda::gradient_segments(args_of(passes_[0], false), gpu);
   }
 
   Tensors5 forward(Keep keep);
@@ -269,6 +272,16 @@ class Call {
     return keeps_starts() && saved.far_key_sums.sizes() == at::IntArrayRef(cut_as_shape());
   }
 
+  /// Whether forward can keep the states before all chunks, for gradients of both sides in one
+  /// sweep. They are in far_sums, and far_key_sums' shape says so.
+  bool keeps_chunk_states() const { return gradient_segments_ > 0; }
+  std::vector<int64_t> chunks_as_shape() const {
+    return {0, limits_.chunk, round_up(problem_.length, limits_.chunk) / limits_.chunk, 1};
+  }
+  bool has_chunk_states(const ForwardResult& saved) const {
+    return keeps_chunk_states() && saved.far_key_sums.sizes() == at::IntArrayRef(chunks_as_shape());
+  }
+
   /// The sums of the passes over one block of v's channels; `memory` outlives them.
   cuda::Partial block_partial(const Pass& pass, Tensor& memory) const {
     if (pass.first_of_block && pass.last_of_block) return {};
@@ -344,6 +357,7 @@ class Call {
   at::TensorOptions floats_;
   Tensor mask_;
   int64_t segments_ = 1;
+  int64_t gradient_segments_ = 0;  // of cuda::gradient_sweep; 0: it does not serve the call
   std::vector<Pass> passes_;
 };
 
@@ -355,7 +369,8 @@ Tensors5 Call::forward(Keep keep) {
     return at::empty(kept ? shape : at::IntArrayRef{0}, floats_);
   };
   const bool state_kept = maps > 0 && (keep == Keep::kState || !options.causal);
-  const bool starts_kept = keep == Keep::kForBackward && keeps_starts();
+  const bool chunks_kept = keep == Keep::kForBackward && keeps_chunk_states();
+  const bool starts_kept = keep == Keep::kForBackward && keeps_starts() && !chunks_kept;
   Tensor out = at::empty({batch, length, heads, problem_.value_dim}, inputs_.q.options());
   Tensor log_sum_exp = sum_tensor(options.window.has_value(), {batch, heads, length});
   Tensor normalisers = sum_tensor(maps > 0 && options.normaliser == Normaliser::kRowSum,
@@ -380,6 +395,11 @@ Tensors5 Call::forward(Keep keep) {
       args.start = key_states(args, room, pass, owner);
     }
     if (pass.maps > 0 && state_kept) args.made = tensor_states(far_sums, far_key_sums, pass);
+    if (chunks_kept) {
+      far_sums = at::empty({cuda::chunk_state_bytes(args) / int64_t{sizeof(float)}}, floats_);
+      far_key_sums = at::empty(chunks_as_shape(), floats_);
+      args.chunk_states = static_cast<unsigned char*>(far_sums.data_ptr());
+    }
     args.partial_out = block_partial(pass, partial);
     C10_CUDA_CHECK(cuda::forward_sweep(args, stream_));
   }
@@ -434,9 +454,17 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
   Tensor grad = grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
   if (walks_ != Walks::kRoles && !view_of(grad).walkable())
     grad = grad.clone(at::MemoryFormat::Contiguous);
+  const bool both_sides = has_chunk_states(saved);
+  if (both_sides) segments_ = gradient_segments_;
   Gradients gradients = empty_gradients();
   SweepArgs args;
   for (const Pass& pass : passes_) {
+    if (both_sides) {
+      args = backward_args(pass, /*keys_are_rows=*/false, grad, saved, gradients);
+      args.chunk_states = static_cast<unsigned char*>(saved.far_sums.data_ptr());
+      C10_CUDA_CHECK(cuda::gradient_sweep(args, stream_));
+      continue;
+    }
     std::vector<Tensor> owner;
     const bool far = pass.maps > 0, far_in_segments = far && causal && segments_ > 1;
     States query_states;

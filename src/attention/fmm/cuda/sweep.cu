@@ -2,6 +2,9 @@
 // Which kernels serve a call, and the two small kernels between the sweeps.
 #include "attention/fmm/cuda/sweep.h"
 
+#include <algorithm>
+
+#include "attention/fmm/cuda/chunks/both_sides/launcher.cuh"
 #include "attention/fmm/cuda/chunks/launcher.cuh"
 #include "attention/fmm/cuda/chunks/warpgroup/launcher.cuh"
 #include "attention/fmm/cuda/chunks_fp32/launcher.cuh"
@@ -244,6 +247,29 @@ cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream) {
 }
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_launcher(args, [&](auto launcher, auto) { return launcher.key_sweep(args, stream); });
+}
+
+int gradient_segments(const SweepArgs& args, const Gpu& gpu) {
+  namespace both_sides = chunks::both_sides;
+  if (args.walks != Walks::kWarpgroups || args.head_dim != 64 || args.drop_below > 0) return 0;
+  if (args.maps > both_sides::kMostMaps || args.length > both_sides::kLongest) return 0;
+  if (gpu.shared_bytes < both_sides::kSharedBytes) return 0;
+  const int64_t pairs = std::max<int64_t>(args.batch * args.heads, 1);
+  const int64_t most = std::clamp(args.length / (both_sides::kShortestSegment * chunks::kChunk), 1,
+                                  both_sides::kMostSegments);
+  const int64_t segments = std::clamp<int64_t>(kMultiprocessors / pairs, 1, most);
+  // A multiprocessor has room for one block: where many stay idle in the last round, sweeps of
+  // either side, whose blocks are smaller, lose less.
+  const int64_t blocks = pairs * segments,
+                rounds = (blocks + kMultiprocessors - 1) / kMultiprocessors;
+  return 10 * blocks >= 9 * rounds * kMultiprocessors ? static_cast<int>(segments) : 0;
+}
+int64_t chunk_state_bytes(const SweepArgs& args) {
+  const int64_t chunks = (args.length + chunks::kChunk - 1) / chunks::kChunk;
+  return args.batch * args.heads * chunks * chunks::both_sides::entry_bytes(args.maps);
+}
+cudaError_t gradient_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return chunks::both_sides::Launcher::gradient_sweep(args, stream);
 }
 
 cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,

@@ -4,13 +4,13 @@
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: heads of 16 or 32 channels by warps that own a strip of tokens
 // each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/; with the
-// products of a Hopper GPU, chunks/warpgroup/ and warpgroups/) or, in fp32, of 64 or 32
-// (chunks_fp32/); in bf16 other heads of up to 128 channels by warps with roles (roles/), in steps
-// of sixteen tokens; all else in chunks of 32 to 128 tokens, sixteen of them a warp. Short
-// causal sequences of 16 channels in bf16 are not walked: a block has all of one at once (whole/).
-// Products run on tensor cores; the running state stays on the chip, in registers. Where the pairs
-// alone do not fill the GPU, a sequence is cut into segments, and sum_states makes what each of
-// them starts from.
+// products of a Hopper GPU, chunks/warpgroup/ and warpgroups/, and for gradients of short sequences
+// chunks/both_sides/) or, in fp32, of 64 or 32 (chunks_fp32/); in bf16 other heads of up to 128
+// channels by warps with roles (roles/), in steps of sixteen tokens; all else in chunks of 32 to
+// 128 tokens, sixteen of them a warp. Short causal sequences of 16 channels in bf16 are not walked:
+// a block has all of one at once (whole/). Products run on tensor cores; the running state stays on
+// the chip, in registers. Where the pairs alone do not fill the GPU, a
+// sequence is cut into segments, and sum_states makes what each of them starts from.
 //
 // A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
 // sums meet in fp32 memory.
@@ -130,6 +130,9 @@ struct SweepArgs {
       halo_after = 0;  // rows of the band's other side beside a chunk in shared memory, by 16
   bool stages_tiles = false;  // whether the band reaches beyond the halo
   Walks walks = Walks::kRoles;
+  // Where forward keeps the state before every chunk, for gradient_sweep; chunk_state_bytes() of
+  // them.
+  unsigned char* chunk_states = nullptr;
 };
 
 /// A segment's first token; of the one after the last, the length.
@@ -193,6 +196,16 @@ cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
 cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dk and dv; weight_sums where weights differ by channel.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
+
+/// Gradients of queries and keys in one sweep (chunks/both_sides), of those calls of
+/// Walks::kWarpgroups that it serves: D of 64, up to two maps, no dropout, short sequences. It cuts
+/// a sequence into segments of its own, and needs what the forward sweep keeps in chunk_states.
+/// 0: it does not serve the call.
+int gradient_segments(const SweepArgs& args, const Gpu& gpu);
+int64_t chunk_state_bytes(const SweepArgs& args);
+/// Writes what query_sweep and key_sweep write, but for row_dots; makes itself what segments begin
+/// with.
+cudaError_t gradient_sweep(const SweepArgs& args, cudaStream_t stream);
 
 /// Gradients of both weights from weight_sums, each [maps, heads, channels] with 1 where the weight
 /// has 1.

@@ -66,8 +66,8 @@ __device__ __forceinline__ void arrived(Block (&c)[kMaps][kCount]) {
   "%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
 #define FMM_FRAGMENT(a) "r"((a).r[0]), "r"((a).r[1]), "r"((a).r[2]), "r"((a).r[3])
 
-/// Begin a step with 64 columns: c += a b or, unless kAdd, c = a b. kTurned: all operands in shared
-/// memory are.
+/// Begin a step with 64 columns: c += a b or, unless kAdd, c = a b. kTurned: operands in shared
+/// memory are, or (kLeftTurned) the right one alone.
 template <bool kAdd, bool kTurned>
 __device__ __forceinline__ void begin_step(Block (&c)[4], const Fragment& a, uint64_t b) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -82,17 +82,17 @@ __device__ __forceinline__ void begin_step(Block (&c)[4], const Fragment& a, uin
   }
 #endif
 }
-template <bool kAdd, bool kTurned>
+template <bool kAdd, bool kTurned, bool kLeftTurned = kTurned>
 __device__ __forceinline__ void begin_step(Block (&c)[4], uint64_t a, uint64_t b) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   if constexpr (kAdd) {
-    asm volatile(FMM_PREDICATE(1) FMM_STEP_64 "%32, %33, p, 1, 1, %34, %34;\n}\n"
+    asm volatile(FMM_PREDICATE(1) FMM_STEP_64 "%32, %33, p, 1, 1, %34, %35;\n}\n"
                  : FMM_64("+f", c)
-                 : "l"(a), "l"(b), "n"(int(kTurned)));
+                 : "l"(a), "l"(b), "n"(int(kLeftTurned)), "n"(int(kTurned)));
   } else {
-    asm volatile(FMM_PREDICATE(0) FMM_STEP_64 "%32, %33, p, 1, 1, %34, %34;\n}\n"
+    asm volatile(FMM_PREDICATE(0) FMM_STEP_64 "%32, %33, p, 1, 1, %34, %35;\n}\n"
                  : FMM_64("=f", c)
-                 : "l"(a), "l"(b), "n"(int(kTurned)));
+                 : "l"(a), "l"(b), "n"(int(kLeftTurned)), "n"(int(kTurned)));
   }
 #endif
 }

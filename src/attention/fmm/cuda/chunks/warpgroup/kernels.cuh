@@ -3,6 +3,8 @@
 // field comes first; then products of all 64 rows, between which warps work on their own sixteen.
 #pragma once
 
+#include "attention/fmm/cuda/bulk_copy.cuh"
+#include "attention/fmm/cuda/chunks/both_sides/launcher.cuh"
 #include "attention/fmm/cuda/chunks/kernels.cuh"
 #include "attention/fmm/cuda/chunks/warpgroup/far.cuh"
 
@@ -39,6 +41,25 @@ __device__ __forceinline__ void add_chunk(Fragment (&g)[kTiles], Fragment (&rest
     seen_scores(rest, walk, [&](int tile) { return rounded_rest(c[tile], rounded(c[tile])); });
 }
 
+/// Begins to keep the state before the chunk, which is in shared memory, for both_sides.
+template <typename G>
+__device__ __forceinline__ void begin_to_keep(const State<G>& state,
+                                              const Walk<G, Sweep::kForward>& walk) {
+  using M = Memory<G, Sweep::kForward>;
+  static_assert(M::kStateOfMap == both_sides::kStateBytes);
+  constexpr int kStates = G::kMaps * both_sides::kStateBytes;
+  const Place<G>& place = walk.place;
+  const int64_t chunks = (walk.args.length + kChunk - 1) / kChunk;
+  unsigned char* entry = walk.args.chunk_states +
+                         (place.pair * chunks + walk.chunk) * both_sides::entry_bytes(G::kMaps);
+  if (threadIdx.x == 0) begin_bulk_store(entry, shared_at<char>(M::kState), kStates);
+  if (lane_id() % 4 != 0) return;
+  float* to = reinterpret_cast<float*>(entry + kStates) + place.warp * kBlockDim + lane_id() / 4;
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l)
+    to[l * G::kDim] = state.key_sums[l][0], to[l * G::kDim + 8] = state.key_sums[l][1];
+}
+
 template <typename G>
 __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
     forward_kernel(const __grid_constant__ SweepArgs args) {
@@ -58,6 +79,7 @@ __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
   };
   const auto body = [&] {
     Block a[kTiles], out[kSliceBlocks];
+    if (args.chunk_states) begin_to_keep(state, walk);
     if (args.has_near)
       set_near_out<G>(out, walk, band, load, weights.of[G::kMaps]);
     else
@@ -78,6 +100,7 @@ __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
     begin_rows(out, scores, [&](int i) { return walk.tile(1, i); });
     finish_products(out, state.sums);
     write_rows(walk, 0, out, /*stage=*/0);
+    if (args.chunk_states && threadIdx.x == 0) finish_bulk_stores();
   };
   walk.run([&](int chunk, uint64_t live) { walk.begin_own(0, chunk, live); }, begin_state, prepare,
            body);

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// A queries' warpgroup: one map's part of dq, and its rows' dots for the keys' warpgroup. The
+// formulas are those of docs/math.md.
+#pragma once
+
+#include "attention/fmm/cuda/chunks/both_sides/rows.cuh"
+
+namespace fmmformer::cuda::chunks::both_sides {
+
+/// What rows g and g + 8 have.
+struct RowFactors {
+  float dot[2];     // <u, U> / norm, 0 where no gradient flows through the normaliser
+  float factor[2];  // weight * far_scale / norm
+};
+
+/// From U = sum_j G_ij f(k_j): dots, for the keys' warpgroup too. Adds <dO, far field> to
+/// by_weight.
+template <typename G>
+__device__ __forceinline__ RowFactors row_factors(const Block (&u)[kTiles], const Walk<G>& walk,
+                                                  const Loader<G>& load, const Map& map, int plain,
+                                                  float& by_weight) {
+  using M = Memory<G>;
+  const SweepArgs& args = walk.args;
+  RowFactors of;
+  float dot[2] = {0.f, 0.f};
+#pragma unroll
+  for (int b = 0; b < kTiles; ++b) {
+    const Fragment f = load.left(plain, b);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float low, high;
+      Bf16::unpack(f.r[j], low, high);
+      dot[j % 2] += low * u[b][j / 2][j % 2 * 2] + high * u[b][j / 2][j % 2 * 2 + 1];
+    }
+  }
+  const uint32_t live = walk.live_bits(walk.tile);
+  const float* norms = walk.numbers(1 + map.index, walk.chunk) + walk.tile * kBlockDim;
+  float* dots = shared_at<float>(M::kDots) + map.index * kChunk + walk.tile * kBlockDim;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = row_of(2 * r);
+    dot[r] = quad_sum(dot[r]);
+    const float norm = has_row_sums(args) ? norms[row] : args.fixed_norm;
+    const float inverse = live >> row & 1 ? __fdividef(1.f, norm) : 0.f,
+                scale = args.far_scale * inverse;
+    by_weight += scale * dot[r];
+    of.factor[r] = scale * map.weight * map.sign();
+    of.dot[r] = has_row_sums(args) ? dot[r] * inverse : 0.f;
+    if (lane_id() % 4 == 0) dots[row] = of.dot[r];
+  }
+  return of;
+}
+
+/// z = the sums of keys' features that each row sees: those before the chunk, and in it by a
+/// product with ones. Once products are finished.
+template <typename G>
+__device__ __forceinline__ void begin_key_sums(Block (&z)[kTiles], int map) {
+  using M = Memory<G>;
+  const float* sums = shared_at<float>(M::kKeySums) + map * G::kDim + lane_id() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < 2 * kTiles; ++n) {
+    const float2 both = *reinterpret_cast<const float2*>(sums + n * 8);
+    float(&c)[4] = z[n / 2][n % 2];
+    c[0] = c[2] = both.x, c[1] = c[3] = both.y;
+  }
+  begin_rows<G>(z, M::kTriangle, M::kKeyFeatures + map * G::kArea);
+}
+
+/// dq += the band's part.
+template <typename G>
+__device__ __forceinline__ void add_near_dq(Block (&dq)[kTiles], const Walk<G>& walk,
+                                            const Loader<G>& load) {
+#pragma unroll
+  for (int k = 0; k < kMostGroups; ++k) {
+    const uint4 all = *near_place<G>(walk.chunk, walk.tile, kScoreGradients, k);
+    const Fragment gradients = turned(Fragment{{all.x, all.y, all.z, all.w}});
+    add_columns<G>(dq, gradients, load, walk.row_tile(kK, walk.tile - k), 0);
+  }
+}
+
+/// One chunk. `turn`: of the event at which the state before the chunk arrives.
+template <typename G>
+__device__ __forceinline__ void query_step(const Walk<G>& walk, const Loader<G>& load,
+                                           const Map& map, const CopyEvent& event, int turn,
+                                           float& by_weight) {
+  using M = Memory<G>;
+  using Role = Groups<G>;
+  const int thread = threadIdx.x % kGroupThreads, of_map = map.index * G::kArea;
+  const int features = M::kKeyFeatures + of_map,
+            plain = M::kPlainFeatures + of_map + walk.tile * G::kTile;
+  if (walk.chunk > walk.begin) {
+    if (map.index == 0) begin_rows_of(walk, kQ, -1, thread), begin_numbers_of(walk, -1, thread);
+    if (map.index == G::kMaps - 1) begin_rows_of(walk, kGradOut, -1, thread);
+  }
+  commit_copies();
+  make_query_features<G, true>(
+      walk.args, map, walk.area(kQ), M::kPlainFeatures + of_map, M::kQueryFeatures + of_map,
+      walk.live(walk.chunk), thread, [&](int tile, int row) {
+        return walk.numbers(1 + map.index, walk.chunk)[tile * kBlockDim + row];
+      });
+  show_to_warpgroup();
+  arrive_at_barrier(kFeaturesForValues, Role::kThreads);
+  Block u[kTiles];
+  // What rounding leaves off counts too: weights' gradients are long sums of terms of either sign.
+  Fragment g[kTiles], rest[kTiles];
+  {
+    Block c[kTiles];  // grad_out v^T
+    begin_columns<false>(c, walk.area(kGradOut), walk.area(kV));
+    named_barrier(kFeaturesMade, Role::kThreads);
+    finish_products(c);
+    seen_scores<false>(g, walk.tile, [&](int tile) { return rounded(c[tile]); });
+    seen_scores<false>(rest, walk.tile,
+                       [&](int tile) { return rounded_rest(c[tile], rounded(c[tile])); });
+  }
+  event.wait(turn);
+  begin_columns<false>(u, walk.area(kGradOut), M::kBefore + of_map);
+  begin_rows<G>(u, g, features);
+  begin_rows<G>(u, rest, features);
+  finish_products(u);
+  Block z[kTiles];
+  begin_key_sums<G>(z, map.index);
+  const RowFactors rows = row_factors(u, walk, load, map, plain, by_weight);
+  arrive_at_barrier(kDotsMade, (G::kMaps + 1) * kGroupThreads);
+  finish_products(z);
+  named_barrier(kAmongQueries + map.index, kGroupThreads);
+  if (thread == 0 && walk.chunk > walk.begin) begin_state(walk, walk.chunk - 1, map.index, event);
+#pragma unroll
+  for (int b = 0; b < kTiles; ++b) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) u[b][i / 4][i % 4] -= rows.dot[i % 4 / 2] * z[b][i / 4][i % 4];
+    make_input_gradient(u[b], load.left(plain, b), rows.factor);
+  }
+  if (map.index == G::kMaps - 1 && walk.args.has_near) {
+    named_barrier(kNearForQueries, 2 * kGroupThreads);
+    add_near_dq(u, walk, load);
+  }
+  const int part = M::kPlainFeatures + (G::kMaps - 1) * G::kArea + walk.tile * G::kTile;
+  if (map.index > 0) {
+    __syncwarp();
+    put_rows<G>(part, u);
+    arrive_at_barrier(kPartOfQueries, 2 * kGroupThreads);
+    return;
+  }
+  if constexpr (G::kMaps > 1) {
+    named_barrier(kPartOfQueries, 2 * kGroupThreads);
+    add_rows<G>(u, part);
+  }
+  write_rows(walk, kDq, u, plain);
+}
+
+}  // namespace fmmformer::cuda::chunks::both_sides

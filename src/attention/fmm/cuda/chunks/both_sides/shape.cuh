@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who does what: a thread block walks the chunks of its segment from the last to the first, and all
+// gradients of a chunk are made from one copy of its rows and features, by warpgroups:
+//
+//   queries   one for each map: its part of dq and the rows' dots, from the state before the chunk,
+//             which forward kept
+//   keys      dk, from the dots and the state after the chunk
+//   values    the band's probabilities and their gradients, for all; dv; the state after the chunk
+//
+// The last map's queries also have the band's part of dq; what they made goes, rounded, to the
+// first map's, which write. A warp owns sixteen rows of the chunk. All meet once a chunk, and some
+// wait for one another in between.
+#pragma once
+
+#include "attention/fmm/cuda/bulk_copy.cuh"
+#include "attention/fmm/cuda/chunks/both_sides/launcher.cuh"
+#include "attention/fmm/cuda/chunks/warpgroup/products.cuh"
+
+namespace fmmformer::cuda::chunks::both_sides {
+
+constexpr int kGroupThreads = 128;
+/// Registers of a thread: the values' warpgroup holds the state after the chunk. None must spill,
+/// since shared memory leaves hardly a first-level cache.
+template <typename G>
+struct Groups {
+  static constexpr int kKeys = G::kMaps, kValues = kKeys + 1;  // first the queries'
+  static constexpr int kThreads = (kValues + 1) * kGroupThreads;
+  static constexpr int kOfQueries = G::kMaps == 1 ? 152 : 120, kOfKeys = G::kMaps == 1 ? 152 : 128,
+                       kOfValues = G::kMaps == 1 ? 200 : 144;
+};
+
+enum Rows { kQ, kK, kV, kGradOut, kRowTensors };
+enum Results { kDq = kRowTensors, kDk, kDv, kAllTensors };
+
+/// Named barriers.
+enum Barrier {
+  kFeaturesMade = 1,                     // queries and keys wait for all
+  kFeaturesForValues,                    // values for all
+  kNearForKeys,                          // keys for values
+  kNearForQueries,                       // the last map's for values
+  kDotsMade,                             // keys for queries
+  kPartOfQueries,                        // the first map's for the last's
+  kAmongQueries,                         // of a map: kMostMaps numbers
+  kInGroup = kAmongQueries + kMostMaps,  // of a warpgroup, before the walk
+};
+
+/// Where things lie in shared memory, in bytes.
+template <typename G>
+struct Memory {
+  static constexpr int kMostChunks = kLongest / kChunk;  // of a block
+  // Of queries the walk needs the chunk's and the one's after it, of keys also the one's before it;
+  // another is under way.
+  static constexpr int kSlots = 3;
+  static constexpr int kRows = 0;  // [tensors][kSlots][kTiles] tiles
+  static constexpr int kKeyFeatures = kRows + kRowTensors * kSlots * G::kArea;  // [maps] areas
+  static constexpr int kQueryFeatures = kKeyFeatures + G::kMaps * G::kArea;     // times factors
+  static constexpr int kPlainFeatures = kQueryFeatures + G::kMaps * G::kArea;   // of queries
+  static constexpr int kBefore = kPlainFeatures + G::kMaps * G::kArea;  // the state, [maps] areas
+  static constexpr int kAfter = kBefore + G::kMaps * G::kArea;
+  static constexpr int kTriangle = kAfter + G::kMaps * G::kArea;  // ones for what rows see
+  static constexpr int kStage = kTriangle + G::kArea;  // [dk, dv]: on their way to memory
+  static constexpr int kNear = kStage + 2 * G::kArea;  // see NearPlace
+  static constexpr int kNearTiles = kTiles + kHalo;
+  static constexpr int kNearBytes = kNearTiles * 2 * kMostGroups * kWarpSize * 16;
+  // Before the walk, in the same place, float4 [...][kGroupThreads]: the segment's part of the
+  // state
+  static constexpr int kSegmentSums = kStage;
+  static_assert(G::kMaps * G::kDim * G::kDim * int(sizeof(float)) <= 2 * G::kArea + kNearBytes);
+  static constexpr int kKeySums = kNear + kNearBytes;  // float [maps][kDim], before the chunk,
+  static constexpr int kDotSums = kKeySums + G::kMaps * kKeySumBytes;  // and with dots, after it
+  static constexpr int kDots = kDotSums + G::kMaps * kKeySumBytes;     // float [maps][kChunk]
+  // float [2][log_sum_exp, normalisers][kChunk]
+  static constexpr int kNumbers = kDots + G::kMaps * kChunk * int(sizeof(float));
+  static constexpr int kWeightSums =
+      kNumbers + 2 * G::kFields * kChunk * int(sizeof(float));  // float [kTiles][kFields]
+  // uint64_t [kMostChunks + 2]: live tokens, from the chunk before the block's first one on
+  static constexpr int kLive =
+      kWeightSums + (kTiles * G::kFields * int(sizeof(float)) + 15) / 16 * 16;
+  static constexpr int kEvents = kLive + (kMostChunks + 2) * int(sizeof(uint64_t));  // of maps
+  static constexpr int kBases =
+      kEvents + kMostMaps * int(sizeof(uint64_t));  // Elem* [kAllTensors]: of the pair
+  static constexpr int kBytes = kBases + kAllTensors * int(sizeof(Elem*));
+  static_assert(kBytes <= kSharedBytes);
+};
+
+/// Operands of the band's gradients: of a query's tile, for each key's tile that it sees, turned,
+/// as a lane's registers. Kinds: weight * probabilities, and gradients of scores.
+enum NearKind { kProbabilities, kScoreGradients };
+template <typename G>
+__device__ __forceinline__ uint4* near_place(int chunk, int tile, NearKind kind, int group) {
+  const int slot = (chunk * kTiles + tile) % Memory<G>::kNearTiles;
+  const int at = (slot * 2 + kind) * kMostGroups + group;
+  return shared_at<uint4>(Memory<G>::kNear) + at * kWarpSize + lane_id();
+}
+
+/// The walk of a block, and what a warp has to do in it.
+template <typename G>
+struct Walk {
+  using M = Memory<G>;
+  const SweepArgs& args;
+  int pair, b, h, segment;
+  int begin, end;  // chunks
+  int tile;        // the warp's rows
+  int chunk;
+
+  __device__ explicit Walk(const SweepArgs& args) : args(args) {
+    pair = blockIdx.x / args.segments, segment = blockIdx.x % args.segments;
+    b = pair / args.heads, h = pair % args.heads;
+    begin = segment_begin(args, segment) / kChunk;
+    end = (segment_begin(args, segment + 1) + kChunk - 1) / kChunk;
+    // The same in every lane, as the compiler sees from the shuffle.
+    tile = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0) % kTiles;
+    chunk = end;
+  }
+  /// Keeps the compiler from computing addresses before the walk: those of a step are cheaper than
+  /// the registers that would hold them.
+  __device__ __forceinline__ void forget() { asm volatile("" : "+r"(pair), "+r"(tile)); }
+  __device__ __forceinline__ const View& view(int tensor) const {
+    const View* all[] = {&args.q, &args.k, &args.v, &args.grad_out, &args.dq, &args.dk, &args.dv};
+    return *all[tensor];
+  }
+  __device__ __forceinline__ Elem* row_piece(int tensor, int token, int piece) const {
+    char* rows = reinterpret_cast<char*>(shared_at<Elem*>(M::kBases)[tensor]);
+    const int row_bytes = static_cast<int>(view(tensor).row_stride) * int(sizeof(Elem));
+    return reinterpret_cast<Elem*>(rows + int64_t(token) * row_bytes + piece * 16);
+  }
+  /// A chunk's rows in shared memory: the walk's, or `further` from it.
+  __device__ __forceinline__ int area(int tensor, int further = 0) const {
+    const int slot = (chunk + further + M::kSlots) % M::kSlots;
+    return M::kRows + (tensor * M::kSlots + slot) * G::kArea;
+  }
+  /// A tile of them, -4 to 7 counted from the chunk's first.
+  __device__ __forceinline__ int row_tile(int tensor, int index) const {
+    const int further = index < 0 ? -1 : index >= kTiles ? 1 : 0;
+    return area(tensor, further) + (index & (kTiles - 1)) * G::kTile;
+  }
+  __device__ __forceinline__ uint64_t live(int of_chunk) const {
+    return shared_at<uint64_t>(M::kLive)[of_chunk - begin + 1];
+  }
+  __device__ __forceinline__ uint32_t live_bits(int index) const {
+    const int further = index < 0 ? -1 : index >= kTiles ? 1 : 0;
+    return static_cast<uint32_t>(live(chunk + further) >> (index & (kTiles - 1)) * kBlockDim) &
+           0xffffu;
+  }
+  __device__ __forceinline__ float* numbers(int field, int of_chunk) const {
+    return shared_at<float>(M::kNumbers) + ((of_chunk & 1) * G::kFields + field) * kChunk;
+  }
+};
+
+/// Sixteen channels further, as an operand counts.
+using warpgroup::finish_products;
+using warpgroup::kFurther;
+using warpgroup::operand_at;
+
+/// c = a t^T, or c +=: 64 rows of either, at places in shared memory; over channels.
+template <bool kAdd>
+__device__ __forceinline__ void begin_columns(Block (&c)[kTiles], int a, int t) {
+  begin_warpgroup_products();
+  const uint64_t left = operand_at(a), right = operand_at(t);
+#pragma unroll
+  for (int s = 0; s < kTiles; ++s) {
+    if (s == 0) begin_step<kAdd, false>(c, left, right);
+    if (s != 0) begin_step<true, false>(c, left + s * kFurther, right + s * kFurther);
+  }
+}
+/// c += a t, over the rows of t at a place in shared memory; a in registers,
+template <typename G>
+__device__ __forceinline__ void begin_rows(Block (&c)[kTiles], const Fragment (&a)[kTiles], int t) {
+  begin_warpgroup_products();
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) begin_step<true, true>(c, a[i], operand_at(t + i * G::kTile));
+}
+/// or at a place,
+template <typename G>
+__device__ __forceinline__ void begin_rows(Block (&c)[kTiles], int a, int t) {
+  begin_warpgroup_products();
+  const uint64_t left = operand_at(a);
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i)
+    begin_step<true, true, /*kLeftTurned=*/false>(c, left + i * kFurther,
+                                                  operand_at(t + i * G::kTile));
+}
+/// or turned as well: c += a^T t.
+template <typename G>
+__device__ __forceinline__ void begin_turned_rows(Block (&c)[kTiles], int a, int t) {
+  begin_warpgroup_products();
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i)
+    begin_step<true, true>(c, operand_at(a + i * G::kTile), operand_at(t + i * G::kTile));
+}
+
+/// value(tile) as operands, cut as the rows of tile `own` see the chunk: what comes before them or,
+/// kKeys, after.
+template <bool kKeys, typename Value>
+__device__ __forceinline__ void seen_scores(Fragment (&scores)[kTiles], int own,
+                                            const Value& value) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    scores[tile] = {{0, 0, 0, 0}};
+    const int beyond = kKeys ? own - tile : tile - own;
+    if (beyond > 0) continue;
+    scores[tile] = value(tile);
+    if (beyond == 0) cut_at_diagonal<kKeys>(scores[tile]);
+  }
+}
+
+/// The gradient with respect to features becomes that of what they were made of: times their slope
+/// (see paper_maps.cuh) and a factor for rows g and g + 8.
+__device__ __forceinline__ void make_input_gradient(Block& gradient, const Fragment& f,
+                                                    const float (&factor)[2]) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    float low, high;
+    Bf16::unpack(as_bits(__hmin2(as_pair(f.r[j]), both(1.f))), low, high);
+    float* at = gradient[j / 2] + j % 2 * 2;
+    at[0] *= factor[j % 2] * low, at[1] *= factor[j % 2] * high;
+  }
+}
+
+/// A warp's rows, rounded, to a tile of shared memory; and what is there added to rows.
+template <typename G>
+__device__ __forceinline__ void put_rows(int tile, const Block (&rows)[kTiles]) {
+  const int at = tile + result_place<G>();
+#pragma unroll
+  for (int n = 0; n < 2 * kTiles; ++n) {
+    const float(&c)[4] = rows[n / 2][n % 2];
+    const int to = further<G>(at, n);
+    *shared_at<uint32_t>(to) = Bf16::pack(c[0], c[1]);
+    *shared_at<uint32_t>(to + 8 * G::kRow) = Bf16::pack(c[2], c[3]);
+  }
+}
+template <typename G>
+__device__ __forceinline__ void add_rows(Block (&rows)[kTiles], int tile) {
+  const int at = tile + result_place<G>();
+#pragma unroll
+  for (int n = 0; n < 2 * kTiles; ++n) {
+    float(&c)[4] = rows[n / 2][n % 2];
+    const int from = further<G>(at, n);
+    float low, high;
+    Bf16::unpack(*shared_at<uint32_t>(from), low, high);
+    c[0] += low, c[1] += high;
+    Bf16::unpack(*shared_at<uint32_t>(from + 8 * G::kRow), low, high);
+    c[2] += low, c[3] += high;
+  }
+}
+
+/// Writes the warp's rows of a result by way of a tile of shared memory; zeros for dead rows.
+template <typename G>
+__device__ __forceinline__ void write_rows(const Walk<G>& walk, int tensor,
+                                           const Block (&rows)[kTiles], int stage) {
+  __syncwarp();
+  put_rows<G>(stage, rows);
+  __syncwarp();
+  const int row = lane_id() / 8, piece = lane_id() % 8;
+  const int first = walk.chunk * kChunk + walk.tile * kBlockDim + row;
+  const uint32_t live = walk.live_bits(walk.tile);
+  Elem* to = walk.row_piece(tensor, first, piece);
+  const int64_t stride = walk.view(tensor).row_stride;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint4 all = *shared_at<uint4>(stage + piece_place<G>(row + 4 * i, piece));
+    if (!(live >> (row + 4 * i) & 1)) all = make_uint4(0, 0, 0, 0);
+    if (first + 4 * i < walk.args.length) *reinterpret_cast<uint4*>(to + 4 * i * stride) = all;
+  }
+}
+
+}  // namespace fmmformer::cuda::chunks::both_sides

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The values' warpgroup: the band's probabilities and gradients of scores, for everybody; dv of a
+// chunk; and the state after it. The formulas are those of docs/math.md.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include "attention/fmm/cuda/chunks/both_sides/rows.cuh"
+
+namespace fmmformer::cuda::chunks::both_sides {
+
+/// sum_i f(q_i) grad_out_i^T over the queries of later chunks; a warp has sixteen feature channels
+/// of every map.
+template <typename G>
+struct StateAfter {
+  Block sums[G::kMaps][kTiles];
+
+  /// What the segment begins with: the sums of all later ones, in their blocks' shared memory.
+  __device__ void begin(const Walk<G>& walk) {
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) clear(sums[l]);
+    const auto cluster = cooperative_groups::this_cluster();
+#pragma unroll 1
+    for (int s = walk.segment + 1; s < walk.args.segments; ++s) {
+      const float4* all = cluster.map_shared_rank(shared_at<float4>(Memory<G>::kSegmentSums), s) +
+                          threadIdx.x % kGroupThreads;
+#pragma unroll
+      for (int i = 0; i < G::kMaps * 2 * kTiles; ++i) {
+        const float4 four = all[i * kGroupThreads];
+        float(&c)[4] = sums[i / (2 * kTiles)][i / 2 % kTiles][i % 2];
+        c[0] += four.x, c[1] += four.y, c[2] += four.z, c[3] += four.w;
+      }
+    }
+  }
+};
+
+__device__ __forceinline__ void store_turned(uint4* to, const Block& c) {
+  const Fragment f = turned(rounded(c));
+  *to = make_uint4(f.r[0], f.r[1], f.r[2], f.r[3]);
+}
+
+/// Of the walk's queries and the keys that they see, in or before their chunk: what near_place
+/// holds. Returns <dO, near field> of rows g and g + 8.
+template <typename G>
+__device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>& load,
+                                           const Band<G, Sweep::kQueries>& band, float weight) {
+  const SweepArgs& args = walk.args;
+  Block p[kMostGroups], g[kMostGroups];
+#pragma unroll
+  for (int which = 0; which < 2; ++which) {
+    const int own = walk.row_tile(which == 0 ? kQ : kGradOut, walk.tile);
+    int seen[kMostGroups];
+#pragma unroll
+    for (int k = 0; k < kMostGroups; ++k)
+      seen[k] = walk.row_tile(which == 0 ? kK : kV, walk.tile - k);
+#pragma unroll
+    for (int s = 0; s < kTiles; ++s) {
+      const Fragment row = load.left(own, s);
+#pragma unroll
+      for (int k = 0; k < kMostGroups; ++k) {
+        Block& c = which == 0 ? p[k] : g[k];
+        if (s == 0) set_product(c, row, load.right(seen[k], s));
+        if (s != 0) add_product(c, row, load.right(seen[k], s));
+      }
+    }
+  }
+  const float* log_sums = walk.numbers(0, walk.chunk) + walk.tile * kBlockDim;
+  const uint32_t live = walk.live_bits(walk.tile);
+  float log_sum[2], dot[2] = {0.f, 0.f}, by_weight = 0.f;
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    log_sum[r] = live >> row_of(2 * r) & 1 ? log_sums[row_of(2 * r)] * kLog2E : INFINITY;
+#pragma unroll
+  for (int k = 0; k < kMostGroups; ++k) {
+    const uint32_t inside = band.inside(k, walk.live_bits(walk.tile - k));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float& element = p[k][i / 4][i % 4];
+      element = inside >> i & 1 ? element : -INFINITY;
+      element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]);
+      dot[i % 4 / 2] += element * g[k][i / 4][i % 4];
+    }
+  }
+  const float factor = args.near_scale * weight;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    dot[r] = quad_sum(dot[r]);
+    by_weight += dot[r];
+    dot[r] *= factor;
+  }
+#pragma unroll
+  for (int k = 0; k < kMostGroups; ++k) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float &element = p[k][i / 4][i % 4], &gradient = g[k][i / 4][i % 4];
+      gradient = element * (factor * gradient - dot[i % 4 / 2]);
+      element *= weight;
+    }
+    store_turned(near_place<G>(walk.chunk, walk.tile, kProbabilities, k), p[k]);
+    store_turned(near_place<G>(walk.chunk, walk.tile, kScoreGradients, k), g[k]);
+  }
+  return by_weight;
+}
+
+template <typename G>
+__device__ __forceinline__ void value_step(const Walk<G>& walk, const Loader<G>& load,
+                                           const Band<G, Sweep::kQueries>& band, float near_weight,
+                                           StateAfter<G>& state, float& by_weight) {
+  using M = Memory<G>;
+  using Role = Groups<G>;
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l)
+    put_rows<G>(M::kAfter + l * G::kArea + walk.tile * G::kTile, state.sums[l]);
+  show_to_warpgroup();
+  arrive_at_barrier(kFeaturesMade, Role::kThreads);
+  if (walk.args.has_near) {
+    by_weight += make_near(walk, load, band, near_weight);
+    arrive_at_barrier(kNearForKeys, 2 * kGroupThreads);
+    arrive_at_barrier(kNearForQueries, 2 * kGroupThreads);
+  }
+  named_barrier(kFeaturesForValues, Role::kThreads);
+  Fragment scores[kTiles];
+  {
+    Block a[kTiles];
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l) {
+      const int keys = M::kKeyFeatures + l * G::kArea, queries = M::kQueryFeatures + l * G::kArea;
+      if (l == 0) begin_columns<false>(a, keys, queries);
+      if (l != 0) begin_columns<true>(a, keys, queries);
+    }
+    finish_products(a);
+    seen_scores<true>(scores, walk.tile, [&](int tile) { return rounded(a[tile]); });
+  }
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l)
+    begin_turned_rows<G>(state.sums[l], M::kQueryFeatures + l * G::kArea, walk.area(kGradOut));
+  Block dv[kTiles];
+  clear(dv);
+  if (walk.args.has_near) {
+#pragma unroll
+    for (int k = 0; k < kMostGroups; ++k) {
+      const int tile = walk.tile + k, chunk = walk.chunk + tile / kTiles;
+      const uint4 all = *near_place<G>(chunk, tile % kTiles, kProbabilities, k);
+      add_columns<G>(dv, Fragment{{all.x, all.y, all.z, all.w}}, load,
+                     walk.row_tile(kGradOut, tile), 0);
+    }
+  }
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l)
+    begin_rows<G>(dv, M::kKeyFeatures + l * G::kArea, M::kAfter + l * G::kArea);
+  begin_rows<G>(dv, scores, walk.area(kGradOut));
+  finish_products(dv, state.sums);
+  write_rows(walk, kDv, dv, M::kStage + G::kArea + walk.tile * G::kTile);
+}
+
+}  // namespace fmmformer::cuda::chunks::both_sides
