@@ -120,13 +120,22 @@ __device__ __forceinline__ void clear_states(FarStates<G, kKeysAreRows>& states)
   for (int l = 0; l < G::kOwnMaps; ++l) states[l].clear();
 }
 
-/// The sum of four neighbouring numbers of `count` entries that lie `apart` from each other.
+/// The sum of four neighbouring numbers of `count` entries that lie `apart` from each other. As
+/// many are under way at a time as short sequences have segments.
 __device__ __forceinline__ float4 sum_of(const float* at, int64_t apart, int count) {
+  constexpr int kAhead = 8;
   float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
-#pragma unroll 4
-  for (int e = 0; e < count; ++e) {
-    const float4 x = *reinterpret_cast<const float4*>(at + e * apart);
-    sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+#pragma unroll 1
+  for (int first = 0; first < count; first += kAhead, at += kAhead * apart) {
+    float4 x[kAhead];
+#pragma unroll
+    for (int e = 0; e < kAhead; ++e) {
+      x[e] = first + e < count ? *reinterpret_cast<const float4*>(at + e * apart)
+                               : make_float4(0.f, 0.f, 0.f, 0.f);
+    }
+#pragma unroll
+    for (int e = 0; e < kAhead; ++e)
+      sum.x += x[e].x, sum.y += x[e].y, sum.z += x[e].z, sum.w += x[e].w;
   }
   return sum;
 }
@@ -224,30 +233,33 @@ struct Exchange {
     for (int i = 0; i < G::kState; ++i) states[i / kOfMap].at(i % kOfMap) += *at(slot, i);
   }
 
-  /// The sum of the first `count` slots becomes an entry of `to`.
+  /// The sum of the first `count` slots becomes an entry of `to`. Each warp sees to some registers
+  /// of all.
   __device__ void write_sum(int count, const cuda::States& to, int64_t entry,
                             const SweepArgs& args) const {
-    each_of_warp(to, args, [&](int i, float* base, int64_t stride, int64_t index) {
-      float sum = 0.f;
-      for (int slot = 0; slot < count; ++slot) sum += *at(slot, i);
-      base[entry * stride + index] = sum;
-    });
+    const int64_t row = (entry * to.maps + args.first_map) * G::kDim;
+    const int row_length = static_cast<int>(to.row_length);
+#pragma unroll
+    for (int l = 0; l < G::kOwnMaps; ++l) {
+      write_some<0, G::kSums>(count, l, to.sums + (row + l * G::kDim) * row_length, row_length);
+      write_some<G::kSums, kOfMap>(count, l, to.key_sums + row + l * G::kDim, 1);
+    }
   }
 
  private:
-  /// body(i, sums or key sums, numbers of an entry, index in it) for the registers that this warp
-  /// has to see to.
-  template <typename Body>
-  __device__ __forceinline__ void each_of_warp(const cuda::States& states, const SweepArgs& args,
-                                               const Body& body) const {
+  /// Registers [kFirst, kLast) of a map.
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void write_some(int count, int map, float* to, int row_length) const {
     const int warps = blockDim.x / kWarpSize;
-#pragma unroll 1
-    for (int i = threadIdx.x / kWarpSize; i < G::kState; i += warps) {
-      const int map = args.first_map + i / kOfMap, in_map = i % kOfMap;
-      const bool of_keys = in_map >= G::kSums;
-      const int64_t row_length = of_keys ? 1 : states.row_length;
-      body(i, of_keys ? states.key_sums : states.sums, states.maps * G::kDim * row_length,
-           map * G::kDim * row_length + Sums<G, kKeysAreRows>::place(in_map, row_length));
+#pragma unroll 2
+    for (int i = kFirst + threadIdx.x / kWarpSize; i < kLast; i += warps) {
+      float x[kMostStrips], sum = 0.f;
+#pragma unroll
+      for (int slot = 0; slot < kMostStrips; ++slot)
+        x[slot] = slot < count ? *at(slot, map * kOfMap + i) : 0.f;
+#pragma unroll
+      for (int slot = 0; slot < kMostStrips; ++slot) sum += x[slot];
+      to[Sums<G, kKeysAreRows>::place(i, row_length)] = sum;
     }
   }
 };

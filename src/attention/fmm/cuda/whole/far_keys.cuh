@@ -29,8 +29,8 @@ struct WeightSums {
       sums[j / 2 * 2] += low * row[0], sums[j / 2 * 2 + 1] += high * row[1];
     }
   }
-  /// Over all rows, into the warp's memory. Lanes that differ in a bit of g share their numbers
-  /// out, half for each, until each has one.
+  /// Over all rows, added to those in the warp's memory. Lanes that differ in a bit of g share
+  /// their numbers out, half for each, until each has one.
   __device__ __forceinline__ void store(const Sequence<G>& at, int field) {
     const bool upper = lane_id() & 16, odd = lane_id() & 8;
 #pragma unroll
@@ -40,7 +40,7 @@ struct WeightSums {
     float sum = (odd ? sums[1] : sums[0]) + __shfl_xor_sync(~0u, odd ? sums[0] : sums[1], 8);
     sum += __shfl_xor_sync(~0u, sum, 4);
     const int channel = (upper ? 8 : 0) + lane_id() % 4 * 2 + (odd ? 1 : 0);
-    if (!(lane_id() & 4)) at.template own<float>(G::kWeightSums)[field * kDim + channel] = sum;
+    if (!(lane_id() & 4)) at.template own<float>(G::kWeightSums)[field * kDim + channel] += sum;
   }
 };
 
@@ -94,12 +94,12 @@ __device__ __forceinline__ void sum_queries(const Sequence<G>& at, const States<
 
 /// dv += weight * (x T + the products with the warp's own queries `f`), with x = f(k).
 template <typename G, typename Map>
-__device__ __forceinline__ void add_far_values(const Sequence<G>& at, const States<G>& states,
+__device__ __forceinline__ void add_far_values(const Sequence<G>& at, const Fragment& state,
                                                Map map, int tile, const Fragments<G>& x,
                                                const Fragments<G> (&f)[kTiles], Blocks<G>& dv,
                                                WeightSums<G>& weight_sums) {
   Blocks<G> sum;
-  begin_product(sum[0], x[0], states.operand(index_of(map)));
+  begin_product(sum[0], x[0], state);
 #pragma unroll
   for (int other = tile; other < kTiles; ++other) {
     Block scores;
@@ -114,7 +114,8 @@ __device__ __forceinline__ void add_far_values(const Sequence<G>& at, const Stat
 /// The gradient of f(k): v w T^T - y + the products with the warp's own queries `f`.
 template <typename G, typename Map>
 __device__ __forceinline__ void feature_gradient(const Sequence<G>& at, const States<G>& states,
-                                                 Map map, int tile, const Fragments<G> (&f)[kTiles],
+                                                 const Fragment& state, Map map, int tile,
+                                                 const Fragments<G> (&f)[kTiles],
                                                  Blocks<G>& gradient) {
   const int l = index_of(map);
   const Weights<G> weights = at.weights();
@@ -122,7 +123,7 @@ __device__ __forceinline__ void feature_gradient(const Sequence<G>& at, const St
   Fragments<G> weighted;
   load<G>(weighted, at.rows(kValues, tile));
   weights.weigh(weighted, l);
-  begin_product(gradient[0], weighted[0], turned(states.operand(l)));
+  begin_product(gradient[0], weighted[0], turned(state));
   float y[1][4];
   states.key_sums(l).load(0, y);
 #pragma unroll
@@ -145,30 +146,22 @@ __device__ __forceinline__ void feature_gradient(const Sequence<G>& at, const St
   }
 }
 
-/// dk[tile] and dv[tile] += the far fields' gradients. Barriers inside.
+/// dk and dv of a tile += the far fields' gradients, from states after the scan and sum_queries' f.
 template <typename G>
-__device__ __forceinline__ void far_key(const Sequence<G>& at, Blocks<G> (&dk)[kTiles],
-                                        Blocks<G> (&dv)[kTiles]) {
-  const States<G> states(at);
-  Fragments<G> f[G::kMaps][kTiles];
-  sum_queries(at, states, f);
-  states.template scan<Scan::kAfter>(at.warps);
-  WeightSums<G> weight_sums[G::kMaps];
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    const Inputs<G> k(at.rows(kKeys, tile));
-    each_map<G>([&](auto map) {
-      const int l = index_of(map);
-      Fragments<G> x;
-      k.features(map, x);
-      add_far_values(at, states, map, tile, x, f[l], dv[tile], weight_sums[l]);
-      Blocks<G> gradient;
-      feature_gradient(at, states, map, tile, f[l], gradient);
-      add_input_gradient<G>(map, k, x, dk[tile], gradient);
-    });
-  }
-#pragma unroll
-  for (int l = 0; l < G::kMaps && WeightSums<G>::wanted(at.args); ++l) weight_sums[l].store(at, l);
+__device__ __forceinline__ void far_key(const Sequence<G>& at, const States<G>& states, int tile,
+                                        const Fragments<G> (&f)[G::kMaps][kTiles], Blocks<G>& dk,
+                                        Blocks<G>& dv, WeightSums<G> (&weight_sums)[G::kMaps]) {
+  const Inputs<G> k(at.rows(kKeys, tile));
+  each_map<G>([&](auto map) {
+    const int l = index_of(map);
+    Fragments<G> x;
+    k.features(map, x);
+    const Fragment state = states.operand(l);
+    add_far_values(at, state, map, tile, x, f[l], dv, weight_sums[l]);
+    Blocks<G> gradient;
+    feature_gradient(at, states, state, map, tile, f[l], gradient);
+    add_input_gradient<G>(map, k, x, dk, gradient);
+  });
 }
 
 }  // namespace fmmformer::cuda::whole

@@ -12,7 +12,7 @@ namespace fmmformer::cuda::whole {
 template <typename G>
 __device__ __forceinline__ void sum_keys(const Sequence<G>& at, const States<G>& states,
                                          Fragment (&turned_x)[G::kMaps][kTiles]) {
-  OwnSums<G> sums[G::kMaps];
+  OwnSums<G> sums[G::kMaps], first_rows[G::kMaps];
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     const Inputs<G> k(at.rows(kKeys, tile));
@@ -25,24 +25,29 @@ __device__ __forceinline__ void sum_keys(const Sequence<G>& at, const States<G>&
       strips::turn(turned, x);
       sums[l].add(tile == 0, turned, values);
       sums[l].add_rows(tile == 0, turned, {{kOnes, kOnes}});
-      if (tile == 0) sums[l].store_rows(states.first_rows(l).sums);
+      if (tile == 0) first_rows[l] = sums[l];
       turned_x[l][tile] = turned[0];
+      keep(turned_x[l][tile]);
     });
   }
 #pragma unroll
-  for (int l = 0; l < G::kMaps; ++l) states.store(l, sums[l]);
+  for (int l = 0; l < G::kMaps; ++l) {
+    states.store(l, sums[l]);
+    first_rows[l].store_rows(states.first_rows(l).sums);
+  }
 }
 
 /// <rows, f> of rows g and g + 8.
 template <typename G>
 __device__ __forceinline__ void row_products(const Fragments<G>& f, const Blocks<G>& rows,
                                              float (&sum)[2]) {
-  sum[0] = sum[1] = 0.f;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     float low, high;
     strips::pair_of(f[0], j, low, high);
-    sum[j % 2] += low * rows[0][j / 2][j % 2 * 2] + high * rows[0][j / 2][j % 2 * 2 + 1];
+    const float* row = rows[0][j / 2] + j % 2 * 2;
+    sum[j % 2] = j < 2 ? low * row[0] : fmaf(low, row[0], sum[j % 2]);
+    sum[j % 2] = fmaf(high, row[1], sum[j % 2]);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) sum[r] = quad_sum(sum[r]);
@@ -60,9 +65,10 @@ __device__ __forceinline__ void make_inner(Inner& inner, const Fragments<G>& wei
   make_products<G>(p, weighted, values);
   inner.all = rounded(p);
   if constexpr (G::kCareful) inner.rest = rounded_rest(p, inner.all);
-  if (!own) return;
-  cut_at_diagonal</*kBefore=*/false>(inner.all);
-  if constexpr (G::kCareful) cut_at_diagonal</*kBefore=*/false>(inner.rest);
+  if (own) cut_at_diagonal</*kBefore=*/false>(inner.all);
+  if (own && G::kCareful) cut_at_diagonal</*kBefore=*/false>(inner.rest);
+  keep(inner.all);
+  if constexpr (G::kCareful) keep(inner.rest);
 }
 
 /// sum += gradient with respect to a map's rows f, times the map's slope. Rows of elu and elu_flip
@@ -85,15 +91,19 @@ __device__ __forceinline__ void add_input_gradient(MapIndex<kMap> map, const Inp
   }
 }
 
+/// What the queries' side of a map leaves of rows g and g + 8 for the keys' side.
+struct RowResults {
+  float factors[2], dots[2];
+};
 /// One map's share of a tile's dq, from u = sum_j <dO_i w, v_j> f(k_j) and z = sum_j f(k_j) over
-/// the keys that a query sees; leaves its factors and dots for the keys' side. Returns
+/// the keys that a query sees; `results` are for the keys' side. Returns
 /// <dO, far field> of rows g and g + 8. Where the gradient of weights is made here (kPlain), norms
 /// are made anew, from what is multiplied here: such a gradient is a sum of many terms of either
 /// sign, in which the difference shows.
 template <typename G, typename Map>
 __device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, int tile,
-                                              const Inputs<G>& q, const RowNumbers<G>& numbers,
-                                              Blocks<G>& u, const Blocks<G>& z, Blocks<G>& dq) {
+                                              const Inputs<G>& q, Blocks<G>& u, const Blocks<G>& z,
+                                              Blocks<G>& dq, RowResults& results) {
   const SweepArgs& args = at.args;
   const int l = index_of(map);
   Fragments<G> f;
@@ -106,7 +116,9 @@ __device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, in
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = row_of(2 * r);
-    const float norm = G::kCareful && at.row_sums() ? sum[r] + args.eps : numbers.norms[l][r];
+    const float norm = !at.row_sums() ? args.fixed_norm
+                       : G::kCareful  ? sum[r] + args.eps
+                                      : at.norms(l, tile)[row];
     const float inverse = live >> row & 1 ? reciprocal(norm) : 0.f;
     const float factor = args.far_scale * inverse, u_factor = factor * weight;
     by_weight += factor * dot[r];
@@ -117,7 +129,7 @@ __device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, in
       float& element = u[0][i / 2][2 * r + i % 2];
       element = u_factor * element - z_factor * z[0][i / 2][2 * r + i % 2];
     }
-    if (lane_id() % 4 == 0) at.factors(l, tile)[row] = factor, at.dots(l, tile)[row] = dot[r];
+    results.factors[r] = factor, results.dots[r] = dot[r];
   }
   add_input_gradient<G>(map, q, f, dq, u);
   return by_weight;
@@ -126,21 +138,22 @@ __device__ __forceinline__ float finish_query(const Sequence<G>& at, Map map, in
 /// dq[tile] += the far fields' gradients; by_weight[map] += <dO, far field> of the lane's rows.
 /// Barriers inside.
 template <typename G>
-__device__ __forceinline__ void far_query(const Sequence<G>& at,
-                                          const RowNumbers<G> (&numbers)[kTiles],
-                                          Blocks<G> (&dq)[kTiles], float (&by_weight)[G::kFields]) {
+__device__ __forceinline__ void far_query(const Sequence<G>& at, Blocks<G> (&dq)[kTiles],
+                                          float (&by_weight)[G::kFields]) {
   const States<G> states(at);
   const Weights<G> weights = at.weights();
   Fragment turned_x[G::kMaps][kTiles];
   sum_keys(at, states, turned_x);
+  wait_for_copies();  // of rows that nobody has needed so far
+  __syncthreads();
   states.template scan<Scan::kBefore>(at.warps);
   Fragment seen = strips::ones<G>();
   cut_at_diagonal</*kBefore=*/false>(seen);
-  // Kept, not made anew for every product.
-  asm volatile("" : "+r"(seen.r[0]), "+r"(seen.r[1]), "+r"(seen.r[2]), "+r"(seen.r[3]));
+  keep(seen);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     Inner inner[kTiles];
+    RowResults results[G::kMaps];
     const Inputs<G> q(at.rows(kQueries, tile));
     each_map<G>([&](auto map) {
       const int l = index_of(map);
@@ -170,8 +183,14 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at,
         add_product(u[0], inner[other].all, turned_x[l][other]);
         if constexpr (G::kCareful) add_product(u[0], inner[other].rest, turned_x[l][other]);
       }
-      by_weight[l] += finish_query(at, map, tile, q, numbers[tile], u, z, dq[tile]);
+      by_weight[l] += finish_query(at, map, tile, q, u, z, dq[tile], results[l]);
     });
+    // Not map by map: loads of the next map would have to wait for these stores.
+#pragma unroll
+    for (int i = 0; i < 2 * G::kMaps && lane_id() % 4 == 0; ++i) {
+      const int l = i / 2, r = i % 2, row = row_of(2 * r);
+      at.factors(l, tile)[row] = results[l].factors[r], at.dots(l, tile)[row] = results[l].dots[r];
+    }
   }
 }
 

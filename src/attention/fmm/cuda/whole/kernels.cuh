@@ -19,137 +19,161 @@ __device__ __forceinline__ void load_weights(const Sequence<G>& at) {
   }
 }
 
-/// What both begin with: rows, weights and the band on their way to shared memory. The warp's own
-/// keys and values are there; for all else the first barrier must come, see States::scan.
+/// What both begin with: the warp's own keys and values are in shared memory, its other rows on
+/// their way there; for weights and the band the first barrier must come. All blocks begin at the
+/// same time, and memory brings first what is asked for first.
 template <typename G>
 __device__ __forceinline__ void begin(const Sequence<G>& at) {
-  const SweepArgs& args = at.args;
-  const uint32_t live = at.find_live();
-  at.copy(kKeys, args.k, live), at.copy(kValues, args.v, live);
-  commit_copies();
-  at.copy(kQueries, args.q, live);
-  if (G::kBackward) at.copy(kGradients, args.grad_out, live);
-  commit_copies();
+  const uint32_t live = copy_keys(at);
+  if (at.args.has_near) Band<G>::fill(at.args);
   load_weights(at);
-  if (args.has_near) Band<G>::fill(args);
-  wait_for_older_copies();
-  __syncwarp();
+  await_copies();
+  copy_queries(at, live);
 }
 
 template <typename G>
-__global__ void __launch_bounds__(kMostWarps* kWarpSize, 3)
+__global__ void __launch_bounds__(kMostWarps* kWarpSize, G::kBlocksAtOnce)
     forward_kernel(const __grid_constant__ SweepArgs args) {
-  const Sequence<G> at(args);
-  if (!at.exists()) return;
+  Sequence<G> at(args);
   begin(at);
-  Blocks<G> out[kTiles];
-  clear(out[0]), clear(out[1]);
-  far_forward(at, args.normalisers + at.row_index(G::kMaps, 0), out);
-  if (args.has_near) {
+#pragma unroll 1
+  for (; at.exists(); at.advance()) {
+    const States<G> states(at);
+    KeyFeatures<G> x;
+    sum_before(at, states, x);
+    copy_next(at);
     const Band<G> band(at);
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile)
-      near_forward(band, tile, args.log_sum_exp + at.row_index(1, 0), out[tile]);
+    for (int tile = 0; tile < kTiles; ++tile) {
+      Blocks<G> out;
+      clear(out);
+      far_forward(at, states, x, tile, args.normalisers + at.row_index(G::kMaps, 0), out);
+      if (args.has_near) near_forward(band, tile, args.log_sum_exp + at.row_index(1, 0), out);
+      at.write(args.out, tile, out, at.offset(kQueries, tile));
+    }
+    await_copies();
   }
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile)
-    at.write(args.out, tile, out[tile], at.offset(kQueries, tile));
 }
 
-/// The band's gradients: dq is finished and written; dk and dv begin. A barrier
-/// inside.
+/// The band's gradients of queries: dq is finished and written. Returns <dO, near field> of the
+/// lane's rows.
 template <typename G>
-__device__ __forceinline__ float near_backward(const Sequence<G>& at,
-                                               const RowNumbers<G> (&numbers)[kTiles],
-                                               Blocks<G> (&dq)[kTiles], Blocks<G> (&dk)[kTiles],
-                                               Blocks<G> (&dv)[kTiles]) {
+__device__ __forceinline__ float near_queries(const Sequence<G>& at, Blocks<G> (&dq)[kTiles],
+                                              BandParts<G>& parts) {
   const Band<G> band(at);
-  const BandParts<G> parts{at};
-  __syncwarp();     // all lanes have read the states, in whose place they come
-  BandPart own[3];  // of (query tile, key tile) (0, 0), (1, 1), (1, 0)
-  float by_weight = near_query(band, 0, numbers[0], dq[0], [&](int group, const BandPart& part) {
-    if (group < 2) parts.store(group, part);
-    if (group == 2) own[0] = part;
-  });
-  at.write(at.args.dq, 0, dq[0], G::kStage);
-  by_weight += near_query(band, 1, numbers[1], dq[1], [&](int group, const BandPart& part) {
-    if (group == 0) parts.store(2, part);
-    if (group == 1) own[2] = part;
-    if (group == 2) own[1] = part;
-  });
-  at.write(at.args.dq, 1, dq[1], G::kStage);
-  __syncthreads();
+  __syncwarp();  // all lanes have read the states, in whose place dq comes
+  float by_weight = 0.f;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    by_weight += near_query(band, tile, dq[tile], parts);
+    at.write(at.args.dq, tile, dq[tile], G::kStage - at.turn);
+  }
+  return by_weight;
+}
+
+/// ... of keys, with which dk and dv begin. A barrier must come between.
+template <typename G>
+__device__ __forceinline__ void near_keys(const Sequence<G>& at, const BandParts<G>& parts,
+                                          Blocks<G> (&dk)[kTiles], Blocks<G> (&dv)[kTiles]) {
+  using Parts = BandParts<G>;
   WeightSums<G> weight_sums;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     Blocks<G> value_sum;
     clear(dk[tile]), clear(dv[tile]), clear(value_sum);
-    near_key(at, own[tile], tile, dk[tile], value_sum);
-    if (tile == 0) near_key(at, own[2], 1, dk[tile], value_sum);
+    const auto add = [&](typename Parts::Slot slot, int queries) {
+      near_key(at, parts.load(slot), queries, dk[tile], value_sum);
+    };
+    add(tile == 0 ? Parts::kFirstOwn : Parts::kSecondOwn, tile);
+    if (tile == 0) add(Parts::kSecondFirst, 1);
     if (at.warp + 1 < at.warps) {
-      if (tile == 1) near_key(at, parts.load(1), 2, dk[tile], value_sum);
-      near_key(at, parts.load(tile == 0 ? 0 : 2), 2 + tile, dk[tile], value_sum);
+      if (tile == 1) add(Parts::kFirstBefore, 2);
+      add(tile == 0 ? Parts::kFirstTwoBefore : Parts::kSecondBefore, 2 + tile);
     }
     add_values(at, G::kMaps, tile, value_sum, dv[tile], weight_sums);
   }
   if (WeightSums<G>::wanted(at.args)) weight_sums.store(at, G::kMaps);
-  return by_weight;
 }
 
-/// The block's row of args.weight_sums, from what every warp left of each channel. A barrier
-/// inside.
+/// Sums for weights, over all sequences of the block.
 template <typename G>
-__device__ void store_weight_sums(const Sequence<G>& at, const float (&by_weight)[G::kFields]) {
-  const SweepArgs& args = at.args;
+__device__ __forceinline__ void clear_weight_sums(const Sequence<G>& at) {
+  for (int i = lane_id(); i < G::kFields * G::kDim; i += kWarpSize)
+    at.template own<float>(G::kWeightSums)[i] = 0.f;
+}
+/// Those that are equal for all channels: by_weight is that of the quad's rows.
+template <typename G>
+__device__ __forceinline__ void add_weight_sums(const Sequence<G>& at,
+                                                const float (&by_weight)[G::kFields]) {
+  if (!strips::uniform_weights<G>(at.args) || lane_id() % 4 != 0) return;
+#pragma unroll
+  for (int field = 0; field < G::kFields; ++field)
+    at.template own<float>(G::kWeightSums)[field * G::kDim + lane_id() / 4] += by_weight[field];
+}
+/// The block's rows of args.weight_sums: the first sequence's gets all, those of the others zeros.
+/// A barrier inside.
+template <typename G>
+__device__ void store_weight_sums(const SweepArgs& args) {
+  const Sequence<G> first(args);
   const bool uniform = strips::uniform_weights<G>(args);
-#pragma unroll
-  for (int field = 0; field < G::kFields && uniform; ++field) {
-    float sum = by_weight[field];  // equal in the lanes of a quad
-#pragma unroll
-    for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
-    if (lane_id() == 0) at.template own<float>(G::kWeightSums)[field * G::kDim] = sum;
-  }
   __syncthreads();
   for (int i = threadIdx.x; i < G::kFields * G::kDim; i += blockDim.x) {
     const int field = i / G::kDim, channel = i % G::kDim;
     if (field == G::kMaps && !args.has_near) continue;
     float sum = 0.f;
-    for (int warp = 0; warp < at.warps && (!uniform || channel == 0); ++warp)
-      sum += shared_at<float>(G::kWarps + warp * G::kWarpBytes + G::kWeightSums)[i];
-    args.weight_sums[(at.pair * int64_t(args.all_maps + 1) + field) * args.all_channels + channel] =
-        sum;
+    for (int warp = 0; warp < first.warps && (!uniform || channel == 0); ++warp) {
+      const float* of_warp = shared_at<float>(G::kWarps + warp * G::kWarpBytes + G::kWeightSums);
+#pragma unroll
+      for (int quad = 0; quad < (uniform ? kWarpSize / 4 : 1); ++quad) sum += of_warp[i + quad];
+    }
+    for (Sequence<G> at = first; at.exists(); at.advance(), sum = 0.f)
+      args.weight_sums[(at.pair * int64_t(args.all_maps + 1) + field) * args.all_channels +
+                       channel] = sum;
   }
 }
 
 template <typename G>
-__global__ void __launch_bounds__(kMostWarps* kWarpSize, 2)
+__global__ void __launch_bounds__(kMostWarps* kWarpSize, G::kBlocksAtOnce)
     backward_kernel(const __grid_constant__ SweepArgs args) {
-  const Sequence<G> at(args);
-  if (!at.exists()) return;
-  RowNumbers<G> numbers[kTiles];
-  at.load_numbers(0, numbers[0]), at.load_numbers(1, numbers[1]);
+  Sequence<G> at(args);
   begin(at);
-  float by_weight[G::kFields] = {};
-  Blocks<G> dq[kTiles], dk[kTiles], dv[kTiles];
-  clear(dq[0]), clear(dq[1]);
-  far_query(at, numbers, dq, by_weight);
-  if (args.has_near) {
-    by_weight[G::kMaps] = near_backward(at, numbers, dq, dk, dv);
-  } else {
+  clear_weight_sums(at);
+#pragma unroll 1
+  for (; at.exists(); at.advance()) {
+    float by_weight[G::kFields] = {};
+    Blocks<G> dq[kTiles], dk[kTiles], dv[kTiles];
+    clear(dq[0]), clear(dq[1]);
+    far_query(at, dq, by_weight);
+    BandParts<G> parts(at);
+    if (args.has_near) {
+      by_weight[G::kMaps] = near_queries(at, dq, parts);
+    } else {
+      at.write(args.dq, 0, dq[0], G::kStage - at.turn);
+      at.write(args.dq, 1, dq[1], G::kStage - at.turn);
+    }
+    add_weight_sums(at, by_weight);
+    const States<G> states(at);
+    Fragments<G> f[G::kMaps][kTiles];
+    sum_queries(at, states, f);
+    __syncthreads();
+    if (args.has_near)
+      near_keys(at, parts, dk, dv);
+    else
+      clear(dk[0]), clear(dk[1]), clear(dv[0]), clear(dv[1]);
+    states.template scan<Scan::kAfter>(at.warps);
+    copy_next(at);
+    WeightSums<G> weight_sums[G::kMaps];
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      at.write(args.dq, tile, dq[tile], G::kStage);
-      clear(dk[tile]), clear(dv[tile]);
+      far_key(at, states, tile, f, dk[tile], dv[tile], weight_sums);
+      at.write(args.dk, tile, dk[tile], at.offset(kKeys, tile));
+      at.write(args.dv, tile, dv[tile], at.offset(kValues, tile));
     }
-  }
-  __syncthreads();  // nobody reads what the band has left, in whose place states come
-  far_key(at, dk, dv);
 #pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    at.write(args.dk, tile, dk[tile], at.offset(kKeys, tile));
-    at.write(args.dv, tile, dv[tile], at.offset(kValues, tile));
+    for (int l = 0; l < G::kMaps && WeightSums<G>::wanted(args); ++l) weight_sums[l].store(at, l);
+    await_copies();
   }
-  if (args.weight_sums) store_weight_sums(at, by_weight);
+  if (args.weight_sums) store_weight_sums<G>(args);
 }
 
 }  // namespace fmmformer::cuda::whole

@@ -9,12 +9,6 @@ namespace fmmformer::cuda::whole {
 
 enum Tensor { kQueries, kKeys, kValues, kGradients };
 
-/// What forward left of rows g and g + 8 of a tile.
-template <typename G>
-struct RowNumbers {
-  float log_sum_exp[2], norms[G::kMaps][2];
-};
-
 /// Tiles are counted from the warp's first on: -2 and -1 are those of the warp before, 2 and 3 the
 /// next one's.
 template <typename G>
@@ -24,11 +18,12 @@ struct Sequence {
   int pair, b, h, warp, warps;
   int memory;         // the warp's own
   int before, after;  // from there to that of the warp before and the next; 0 if there is none
+  int turn;           // from the first rows to this sequence's: 0 or kRowsBytes
   LanePlaces lanes;
 
-  __device__ explicit Sequence(const SweepArgs& args) : args(args) {
+  __device__ explicit Sequence(const SweepArgs& args) : args(args), turn(0) {
     // Neighbouring heads have neighbouring rows, and neighbouring blocks run at the same time.
-    h = blockIdx.x, b = blockIdx.y + blockIdx.z * gridDim.y, pair = b * args.heads + h;
+    h = blockIdx.x, b = blockIdx.y, pair = b * args.heads + h;
     // The same in every lane, as the compiler sees from the shuffle.
     warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0), warps = blockDim.x / kWarpSize;
     memory = G::kWarps + warp * G::kWarpBytes;
@@ -40,7 +35,14 @@ struct Sequence {
     // Kept, not computed anew for every load.
     asm volatile("" : "+r"(lanes.by_row), "+r"(lanes.by_column));
   }
+  /// To the next one of this block: same head, later batch entry.
+  __device__ __forceinline__ void advance() {
+    b += gridDim.y, pair += gridDim.y * args.heads;
+    const int step = G::kRowsBytes - 2 * turn;
+    turn += step, lanes.by_row += step, lanes.by_column += step;
+  }
   __device__ __forceinline__ bool exists() const { return b < args.batch; }
+  __device__ __forceinline__ bool has_next() const { return b + int(gridDim.y) < args.batch; }
   __device__ __forceinline__ int first_token(int tile) const {
     return warp * kTokens + tile * kBlockDim;
   }
@@ -52,7 +54,7 @@ struct Sequence {
     return {lanes, offset(which, tile)};
   }
   __device__ __forceinline__ uint32_t live_word(int other) const {
-    return shared_at<uint32_t>(G::kLive)[other];
+    return shared_at<uint32_t>(G::kLive)[(turn ? kMostWarps : 0) + other];
   }
   /// Of a tile of this warp.
   __device__ __forceinline__ uint32_t live(int tile) const {
@@ -81,20 +83,25 @@ struct Sequence {
   }
   __device__ bool row_sums() const { return args.normaliser == Normaliser::kRowSum; }
 
-  /// Asked for long before they are needed.
-  __device__ __forceinline__ void load_numbers(int tile, RowNumbers<G>& numbers) const {
+  /// What forward left of the tile's rows: log_sum_exp, or a map's normalisers.
+  __device__ __forceinline__ const float* log_sum_exp(int tile) const {
+    return own<float>(G::kSavedNumbers) + tile * kBlockDim;
+  }
+  __device__ __forceinline__ const float* norms(int map, int tile) const {
+    return log_sum_exp(tile) + (1 + map) * kTokens;
+  }
+  /// Begins to copy them. Rows behind the end have no probabilities.
+  __device__ void copy_numbers() const {
+    const int token = warp * kTokens + lane_id();
+    float* to = own<float>(G::kSavedNumbers) + lane_id();
+    const bool inside = token < args.length;
+    if (!inside || !args.has_near) *to = INFINITY;
+    if (inside && args.has_near) copy_number_async(to, args.log_sum_exp + row_index(1, 0) + token);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int token = first_token(tile) + row_of(2 * r);
-      const bool inside = token < args.length;
-      numbers.log_sum_exp[r] =
-          inside && args.has_near ? args.log_sum_exp[row_index(1, 0) + token] : INFINITY;
-#pragma unroll
-      for (int l = 0; l < G::kMaps; ++l) {
-        const bool wanted = inside && !G::kCareful && row_sums();
-        numbers.norms[l][r] =
-            wanted ? args.normalisers[row_index(G::kMaps, l) + token] : args.fixed_norm;
-      }
+    for (int l = 0; l < G::kMaps && !G::kCareful; ++l) {
+      if (inside && row_sums())
+        copy_number_async(to + (1 + l) * kTokens,
+                          args.normalisers + row_index(G::kMaps, l) + token);
     }
   }
   /// Which of the warp's tokens are live, for all to know.
@@ -103,55 +110,45 @@ struct Sequence {
     const bool mine = token < args.length &&
                       (!args.token_mask || args.token_mask[int64_t(b) * args.length + token]);
     const uint32_t bits = __ballot_sync(~0u, mine);
-    if (lane_id() == 0) shared_at<uint32_t>(G::kLive)[warp] = bits;
+    if (lane_id() == 0) shared_at<uint32_t>(G::kLive)[(turn ? kMostWarps : 0) + warp] = bits;
     return bits;
   }
-  static constexpr int kAcross = G::kDim / 8, kRowsAtOnce = kWarpSize / kAcross,
-                       kRounds = kBlockDim / kRowsAtOnce;
+  static constexpr int kAcross = G::kDim / 8;  // pieces of sixteen bytes in a row
+  static_assert(kWarpSize / kAcross == kBlockDim);
   /// The lane's first piece of sixteen bytes of the warp's rows.
   __device__ __forceinline__ Elem* piece(const View& view) const {
     Elem* head = static_cast<Elem*>(view.data) + (b * view.batch_stride + h * view.head_stride);
-    const int token = warp * kTokens + lane_id() / kAcross;
-    return head + token * view.row_stride + lane_id() % kAcross * 8;
+    const uint32_t token = warp * kTokens + lane_id() / kAcross;
+    return head + uint64_t{token} * static_cast<uint32_t>(view.row_stride) +
+           lane_id() % kAcross * 8;
   }
-  static __device__ __forceinline__ int piece_in_tile(int row) {
+  /// Where it lies in a tile.
+  static __device__ __forceinline__ int piece_in_tile() {
+    const int row = lane_id() / kAcross;
     return row * G::kStride + G::place(row, lane_id() % kAcross * 8);
   }
   /// Begins to copy the warp's rows. Dead ones become zeros, whatever memory holds there.
-  __device__ void copy(Tensor which, const View& view, uint32_t bits) const {
+  __device__ __forceinline__ void copy(Tensor which, const View& view, uint32_t bits) const {
     const Elem* from = piece(view);
 #pragma unroll
-    for (int i = 0; i < kTiles * kRounds; ++i) {
-      const int tile = i / kRounds, row = lane_id() / kAcross + i % kRounds * kRowsAtOnce;
-      copy_async(own<Elem>(offset(which, tile)) + piece_in_tile(row),
-                 from + i * kRowsAtOnce * view.row_stride, bits >> (tile * kBlockDim + row) & 1);
+    for (int tile = 0; tile < kTiles; ++tile) {
+      copy_async(own<Elem>(turn + offset(which, tile)) + piece_in_tile(),
+                 from + tile * kBlockDim * static_cast<uint32_t>(view.row_stride),
+                 bits >> (tile * kBlockDim + lane_id() / kAcross) & 1);
     }
   }
   /// Writes sixteen rows of results by way of `stage`, a tile nobody else reads; zeros for dead
   /// ones.
   __device__ __forceinline__ void write(const View& view, int tile, const Blocks<G>& results,
                                         int stage) const {
-    Elem* tile_at = own<Elem>(stage);
-    const int g = lane_id() / 4;
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = g + i % 2 * 8, column = i / 2 * 8 + lane_id() % 4 * 2;
-      const float* pair = results[0][i / 2] + i % 2 * 2;
-      *reinterpret_cast<uint32_t*>(tile_at + row * G::kStride + (G::place(g, i / 2 * 8)) +
-                                   column % 8) = Bf16::pack(pair[0], pair[1]);
-    }
+    store_block({lanes, stage}, rounded(results[0]));
     __syncwarp();
-    const uint32_t bits = live(tile);
-    Elem* to = piece(view) + tile * kBlockDim * view.row_stride;
-#pragma unroll
-    for (int i = 0; i < kRounds; ++i) {
-      const int row = lane_id() / kAcross + i * kRowsAtOnce;
-      uint4 piece = *reinterpret_cast<const uint4*>(tile_at + piece_in_tile(row));
-      if (!(bits >> row & 1)) piece = make_uint4(0, 0, 0, 0);
-      if (first_token(tile) + row < args.length)
-        *reinterpret_cast<uint4*>(to + i * kRowsAtOnce * view.row_stride) = piece;
-    }
+    const int row = lane_id() / kAcross;
+    uint4 rows = *reinterpret_cast<const uint4*>(own<Elem>(turn + stage) + piece_in_tile());
+    if (!(live(tile) >> row & 1)) rows = make_uint4(0, 0, 0, 0);
+    if (first_token(tile) + row < args.length)
+      *reinterpret_cast<uint4*>(piece(view) + tile * kBlockDim * view.row_stride) = rows;
   }
 };
 

@@ -66,12 +66,11 @@ struct States {
   }
 
   /// Every warp's sums become those of the warps before it, or after it; `total(i, sum)` receives
-  /// the sums over all, kWidth numbers from number i on. Barriers before and after.
+  /// the sums over all, kWidth numbers from number i on. A barrier must come before; after it, one
+  /// is here.
   template <Scan kScan, typename Total>
   __device__ __forceinline__ void scan(int warps, const Total& total) const {
     constexpr int kWidth = 4, kApart = G::kWarpBytes / 4;
-    wait_for_copies();  // of rows that nobody has needed so far
-    __syncthreads();
     for (int i = threadIdx.x * kWidth; i < G::kMaps * G::kStateSize; i += blockDim.x * kWidth) {
       float sum[kWidth] = {};
       constexpr int kAhead = 4;

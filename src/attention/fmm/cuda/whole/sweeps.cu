@@ -13,30 +13,42 @@ int shared_bytes_of(const SweepArgs& args) {
   return G::kWarps + warps_of(args) * G::kWarpBytes;
 }
 
+/// As many blocks as run at once, or sequences: by the shape alone, since sums for weights are a
+/// block's.
+template <typename G>
+dim3 grid_of(const SweepArgs& args) {
+  constexpr int kSharedOfAll = 228 << 10,
+                kTaken = 1 << 10;  // of a multiprocessor; beside a block's
+  const int blocks = std::min(G::kBlocksAtOnce * kMostWarps / warps_of(args),
+                              kSharedOfAll / (shared_bytes_of<G>(args) + kTaken));
+  const int64_t rows = std::max(kMultiprocessors * std::max(blocks, 1) / args.heads, 1);
+  return dim3(args.heads, static_cast<unsigned>(std::min(args.batch, rows)));
+}
+
 template <typename G, typename Kernel>
 cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   if (args.length == 0 || args.heads == 0 || args.batch == 0) return cudaSuccess;
-  constexpr int64_t kMostRows = 1 << 15;  // of a grid
-  const unsigned rows = static_cast<unsigned>(std::min(args.batch, kMostRows));
-  const dim3 grid(args.heads, rows, static_cast<unsigned>((args.batch + rows - 1) / rows));
-  return launch_kernel(kernel, grid, warps_of(args) * kWarpSize, shared_bytes_of<G>(args), stream,
-                       args);
+  return launch_kernel(kernel, grid_of<G>(args), warps_of(args) * kWarpSize,
+                       shared_bytes_of<G>(args), stream, args);
 }
 
 /// Calls body(Shape) for the number of maps.
-template <bool kPlain, bool kUnit, bool kBackward, typename Body>
+template <bool kPlain, bool kUnit, bool kBackward, bool kNarrow, typename Body>
 auto with_maps(const SweepArgs& args, const Body& body) {
-  if (args.maps == 1) return body(Packed<1, kPlain, kUnit, kBackward>());
-  if (args.maps == 2) return body(Packed<2, kPlain, kUnit, kBackward>());
-  return body(Packed<3, kPlain, kUnit, kBackward>());
+  if (args.maps == 1) return body(Packed<1, kPlain, kUnit, kBackward, kNarrow>());
+  if (args.maps == 2) return body(Packed<2, kPlain, kUnit, kBackward, kNarrow>());
+  return body(Packed<3, kPlain, kUnit, kBackward, kNarrow>());
 }
-/// Of all that a call may ask for; as in strips, unit features are not compiled for plain calls.
+/// Of all that a call may ask for; as in strips, unit features are not compiled for plain calls,
+/// and narrow bands for these alone.
 template <bool kBackward, typename Body>
 auto with_shape(const SweepArgs& args, const Body& body) {
-  if (args.unit_features) return with_maps<false, true, kBackward>(args, body);
-  const bool plain = args.drop_below == 0 && args.uniform_weights;
-  return plain ? with_maps<true, false, kBackward>(args, body)
-               : with_maps<false, false, kBackward>(args, body);
+  if (args.unit_features) return with_maps<false, true, kBackward, false>(args, body);
+  if (args.drop_below > 0 || !args.uniform_weights)
+    return with_maps<false, false, kBackward, false>(args, body);
+  const bool narrow = args.left <= kFarthest - 8;
+  return narrow ? with_maps<true, false, kBackward, true>(args, body)
+                : with_maps<true, false, kBackward, false>(args, body);
 }
 
 }  // namespace
