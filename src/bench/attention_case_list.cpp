@@ -72,6 +72,12 @@ void add_windows(Cases& cases) {
   cases.push_back({.name = "window_33_0_of_300", .length = 300, .window = Window{33, 0}});
   cases.push_back({.name = "window_3_7_cut_by_causal", .window = Window{3, 7}});
   cases.push_back({.name = "window_0_5_cut_by_causal", .window = Window{0, 5}});
+  // On the CPU: the widest band that one walk back takes, and a key further.
+  for (const int64_t left : {96, 97}) {
+    cases.push_back({.name = "window_" + std::to_string(left) + "_0_of_300",
+                     .length = 300,
+                     .window = Window{left, 0}});
+  }
 }
 
 void add_feature_maps(Cases& cases) {

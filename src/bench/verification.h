@@ -41,8 +41,8 @@ struct CaseReport {
 ///  - the largest error against twice that of plain torch in the same type (fp64: only where the
 ///  first is not);
 ///  - output and gradients of dead tokens against 0, exactly.
-/// A blend weight's gradient is a sum over tokens: where its terms cancel, errors are measured
-/// against what such terms add up to with random signs.
+/// A blend weight's gradient is a sum over tokens, whose terms may cancel: before a case fails,
+/// errors of those are measured against what such terms add up to with random signs.
 /// The operator runs on `device`; everything it is held against, on the CPU.
 CaseReport verify_case(const AttentionCase& attention_case, c10::ScalarType dtype,
                        uint64_t seed = 1, const c10::Device& device = c10::kCPU);

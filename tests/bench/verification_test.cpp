@@ -49,6 +49,21 @@ TEST(Verification, AWrongGradientAloneFails) {
   EXPECT_EQ(report.worst().tensor, "d_k");
 }
 
+TEST(Verification, AWeightsGradientThatLacksOneTokenFails) {
+  const auto wrong = [](const AttentionInputs& inputs, const BlendWeights& weights,
+                        const FmmOptions& options) {
+    BlendWeights detached = weights;
+    detached.near_weight = weights.near_weight->detach();
+    const at::Tensor right = rounded_reference(inputs, weights, options);
+    const at::Tensor lacking = rounded_reference(inputs, detached, options);
+    const int64_t last = right.size(1) - 1;
+    return at::cat({right.slice(1, 0, last), lacking.slice(1, last)}, 1);
+  };
+  const CaseReport report = verify_case(case_named("plain_causal"), c10::kFloat, 1, wrong);
+  EXPECT_FALSE(report.passed());
+  EXPECT_EQ(report.worst().tensor, "d_near_weight");
+}
+
 TEST(Verification, AnOutputAtADeadTokenFailsHoweverSmall) {
   const auto leaky = [](const AttentionInputs& inputs, const BlendWeights& weights,
                         const FmmOptions& options) {

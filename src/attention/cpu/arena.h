@@ -53,8 +53,10 @@ class Arena {
   };
 
   void add_block(size_t at_least) {
-    constexpr size_t kBlockSize = size_t{1} << 20;  // holds every buffer of a D = 64, r = 3 sweep
-    const size_t size = at_least > kBlockSize ? at_least : kBlockSize;
+    // Holds the tiles of a D = 64, r = 3 sweep. Larger blocks are whole multiples, so that requests
+    // that grow a little with every call do not each leave a block behind.
+    constexpr size_t kBlockSize = size_t{1} << 20;
+    const size_t size = (at_least + kBlockSize - 1) / kBlockSize * kBlockSize;
     auto* data = static_cast<std::byte*>(std::aligned_alloc(64, size));
     if (data == nullptr) throw std::bad_alloc();
     blocks_.push_back({data, size, 0});

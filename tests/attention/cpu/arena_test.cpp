@@ -28,5 +28,12 @@ TEST(Arena, GrowsForArraysLargerThanABlock) {
   EXPECT_EQ(large[(1 << 20) - 1], 0.0);
 }
 
+TEST(Arena, RequestsThatGrowALittleShareABlock) {
+  Arena arena;
+  float* before = arena.take<float>((1 << 19) + 1);  // beyond 2 MiB: a block of three
+  arena.reset();
+  EXPECT_EQ(arena.take<float>((1 << 19) + 1000), before);
+}
+
 }  // namespace
 }  // namespace fmmformer::cpu

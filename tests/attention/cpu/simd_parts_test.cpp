@@ -9,6 +9,7 @@
 // clang-format on
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -65,6 +66,30 @@ void CheckProducts() {
       }
     }
   }
+}
+
+template <typename T>
+void check_lanes() {
+  const hn::ScalableTag<T> d;
+  const auto numbers = random_numbers<T>(kRowsTogether * hn::Lanes(d), 4);
+  hn::Vec<hn::ScalableTag<T>> rows[kRowsTogether];
+  for (int64_t r = 0; r < kRowsTogether; ++r)
+    rows[r] = hn::LoadU(d, numbers.data() + r * hn::Lanes(d));
+  T sums[kRowsTogether], largest[kRowsTogether];
+  sums_of_lanes(d, rows, sums);
+  largest_of_lanes(d, rows, largest);
+  for (int64_t r = 0; r < kRowsTogether; ++r) {
+    const T* row = numbers.data() + r * hn::Lanes(d);
+    double sum = 0;
+    for (size_t n = 0; n < hn::Lanes(d); ++n) sum += row[n];
+    EXPECT_NEAR(sums[r], sum, sizeof(T) == 4 ? 1e-5 : 1e-13);
+    EXPECT_EQ(largest[r], *std::max_element(row, row + hn::Lanes(d)));
+  }
+}
+
+void CheckLanes() {
+  check_lanes<float>();
+  check_lanes<double>();
 }
 
 void CheckTransposes() {
@@ -161,6 +186,7 @@ namespace cpu {
 namespace {
 
 HWY_EXPORT(CheckProducts);
+HWY_EXPORT(CheckLanes);
 HWY_EXPORT(CheckTransposes);
 HWY_EXPORT(CheckTriangles);
 HWY_EXPORT(CheckExponentials);
@@ -183,6 +209,9 @@ void on_every_target(const Check& check) {
 
 TEST(SimdParts, ProductsEqualPlainLoopsForAnyShape) {
   on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckProducts)(); });
+}
+TEST(SimdParts, LanesOfEightRowsAreCombinedRowByRow) {
+  on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckLanes)(); });
 }
 TEST(SimdParts, TransposesMoveEveryElement) {
   on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckTransposes)(); });

@@ -208,6 +208,25 @@ TEST(FmmAttention, AnInfiniteUpstreamGradientDoesNotReachTheNextCallThroughDropo
   }
 }
 
+TEST(FmmAttention, AnInfiniteUpstreamGradientDoesNotReachTheNextCallsWeightsPerChannel) {
+  // The last chunk begins inside the first band: its overhanging keys are columns that nobody
+  // wrote.
+  AttentionCase attention_case{.name = "clean", .length = 40, .head_dim = 64, .bandwidth = 30};
+  CaseTensors poisoned = bench::make_inputs(attention_case, c10::kFloat, 1);
+  poisoned.upstream.fill_(std::numeric_limits<float>::infinity());
+  bench::evaluate(fmm_attention, poisoned);
+  for (const auto& [length, left] : {std::pair{1, 3}, {9, 4}, {17, 9}, {23, 9}, {25, 19}}) {
+    const AttentionCase next{.name = "next",
+                             .length = length,
+                             .head_dim = 64,
+                             .window = Window{left, 0},
+                             .weights = bench::WeightShape::kPerChannel};
+    for (const NamedTensor& result : run(next)) {
+      EXPECT_TRUE(result.tensor.isfinite().all().item<bool>()) << result.name << " of " << length;
+    }
+  }
+}
+
 TEST(FmmAttention, OverlappingRowsGetTheGradientsOfSeparateOnes) {
   const auto gradient = [](bool overlapping) {
     at::manual_seed(1);

@@ -66,7 +66,7 @@ HWY_NOINLINE void far_backward(const SweepArgs<Real>& args, const Rows& rows, in
   const int64_t features = feature_width(args), step = kept.step;
   feature_rows(args, rows, begin, count, queries.q, next, queries.q_features);
   feature_rows(args, rows, begin, count, queries.k, next, queries.k_features);
-  for (int64_t first = 0; first < count && begin + first < args.length; first += step) {
+  for (int64_t first = 0; first < count; first += step) {
     queries.sums_t = kept.sums_t(begin + first);
     sum_key_features(args, rows, first, std::min(step, count - first), begin + first > 0, queries);
   }
@@ -119,8 +119,9 @@ void backward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Aren
       for (int64_t i = 0; i < end - begin; ++i)
         weight_sums[args.maps] += static_cast<double>(queries.near_dots[i]);
       const int64_t own = begin - near.block.begin;
-      add_near_part<Real>(args, rows, count, near.dk + own * width, near.dv + own * value_width,
-                          keys, channel_sums);
+      // Rows behind the end may hold anything: they are not stored, and must not be multiplied.
+      add_near_part<Real>(args, rows, end - begin, near.dk + own * width,
+                          near.dv + own * value_width, keys, channel_sums);
     }
     store_rows(args.element, queries.dq, rows, begin, end, args.head_dim, args.dq);
     store_rows(args.element, keys.dk, rows, begin, end, args.head_dim, args.dk);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU backend: tensors to sweeps, and how the work is cut into tasks.
+// The CPU backend: tensors to sweeps, a task after the other (tasks.h).
 //
 // A (batch entry, head) is one task, or several segments of it when there are few of them. How it
 // is cut depends on the shape alone, never on the number of threads: the sums are then the same

@@ -107,7 +107,7 @@ HWY_NOINLINE void normalise_queries(const SweepArgs<Real>& args, const Rows& row
       next.ask();
       if (args.causal)
         add_row(features, tiles.k_features.values + (first + i) * features, key_sums);
-      for (int l = 0; l < args.maps; ++l)
+      for (int l = 0; l < args.maps && has_row_sums(args); ++l)
         products[l][i] =
             products_of_rows(width, queries + i * features + l * width, key_sums + l * width);
     }

@@ -191,7 +191,7 @@ struct CarriedKeys {
 template <typename Real>
 HWY_INLINE void carry_rows(int64_t width, int64_t fresh, int64_t carried, int64_t rows,
                            Real* sums) {
-  std::copy_backward(sums, sums + carried * width, sums + (fresh + carried) * width);
+  if (fresh > 0) std::copy_backward(sums, sums + carried * width, sums + (fresh + carried) * width);
   fill_row(fresh * width, Real(0), sums);
   if (fresh + carried < rows)
     fill_row((rows - fresh - carried) * width, Real(0), sums + (fresh + carried) * width);

@@ -54,8 +54,8 @@ HWY_INLINE hn::Vec<hn::ScalableTag<Real>> soften_row(int64_t count, Real peak, R
   return sums;
 }
 
-// Eight rows of scores (`count` columns from the block's column `first` on) to exp(score - peak),
-// with the rows' running peaks and totals. What was accumulated under an old peak is made smaller.
+// Eight rows of scores (the block's columns in `range`) to exp(score - peak), with the rows'
+// running peaks and totals. What was accumulated under an old peak is made smaller.
 template <typename Real>
 HWY_INLINE void soften_rows(const SweepArgs<Real>& args, const Rows& rows, int64_t begin, int64_t r,
                             const ColumnRange& range, NearScratch<Real>& scratch) {

@@ -87,8 +87,8 @@ int64_t far_step_length(const SweepArgs<Real>& args) {
 template <typename Real>
 bool fits_backward_sweep(const SweepArgs<Real>& args) {
   constexpr int64_t kMostBytes = 4 << 20;
-  const int64_t steps = args.length / far_step_length(args) + 1;
-  const bool one_block = !args.has_near || (args.right == 0 && args.left + kChunk <= kNearBlock);
+  const int64_t steps = round_up(args.length, kChunk) / far_step_length(args);
+  const bool one_block = !args.has_near || args.left + kChunk <= kNearBlock;
   return args.causal && args.maps > 0 && one_block &&
          steps * far_state_size(args) * int64_t{sizeof(Real)} <= kMostBytes;
 }
@@ -123,9 +123,9 @@ void key_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& are
                FarState<double> query_sums, double* weight_sums);
 
 /// Both sides in one walk from the end of a whole causal sequence, which keeps the state before
-/// every step on a first walk over the keys: rows, features and <dO_i, v_j> are made once for dq,
-/// dk and dv. Writes these three; `query_sums` is zeros. Adds the gradients of uniform weights to
-/// weight_sums, of others to channel_sums.
+/// every step on a first walk over the keys: the queries' features and (uniform weights) <dO_i,
+/// v_j> are made once for dq, dk and dv. Writes these three; `query_sums` is zeros. Adds the
+/// gradients of uniform weights to weight_sums, of others to channel_sums.
 void backward_sweep(const SweepArgs<float>& args, const Segment& segment, Arena& arena,
                     FarState<float> query_sums, double* weight_sums, double* channel_sums);
 void backward_sweep(const SweepArgs<double>& args, const Segment& segment, Arena& arena,
