@@ -20,14 +20,18 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
+FMMFORMER_HOST_DEVICE inline PhiloxBlock philox_round(const PhiloxBlock& counter, uint32_t key0,
+                                                      uint32_t key1) {
+  const uint64_t low = static_cast<uint64_t>(kPhiloxMultiplier0) * counter.word[0];
+  const uint64_t high = static_cast<uint64_t>(kPhiloxMultiplier1) * counter.word[2];
+  return {{static_cast<uint32_t>(high >> 32) ^ counter.word[1] ^ key0, static_cast<uint32_t>(high),
+           static_cast<uint32_t>(low >> 32) ^ counter.word[3] ^ key1, static_cast<uint32_t>(low)}};
+}
+
 FMMFORMER_HOST_DEVICE inline PhiloxBlock philox_block(PhiloxBlock counter, uint32_t key0,
                                                       uint32_t key1) {
   for (int round = 0; round < kPhiloxRounds; ++round) {
-    const uint64_t low = static_cast<uint64_t>(kPhiloxMultiplier0) * counter.word[0];
-    const uint64_t high = static_cast<uint64_t>(kPhiloxMultiplier1) * counter.word[2];
-    counter = {
-        {static_cast<uint32_t>(high >> 32) ^ counter.word[1] ^ key0, static_cast<uint32_t>(high),
-         static_cast<uint32_t>(low >> 32) ^ counter.word[3] ^ key1, static_cast<uint32_t>(low)}};
+    counter = philox_round(counter, key0, key1);
     key0 += kPhiloxKeyStep0;
     key1 += kPhiloxKeyStep1;
   }

@@ -301,6 +301,28 @@ void add_chunks(Cases& cases) {
                    .far_scale = 0.01});
 }
 
+/// As many heads of 32 channels as a GPU walks one by one, a thread block each.
+void add_many_narrow_heads(Cases& cases) {
+  const auto add = [&cases](const std::string& name, int64_t length, int64_t bandwidth,
+                            std::vector<FeatureMap> maps) {
+    cases.push_back({.name = name,
+                     .batch = 32,
+                     .length = length,
+                     .heads = 8,
+                     .head_dim = 32,
+                     .bandwidth = bandwidth,
+                     .feature_maps = std::move(maps),
+                     .weights = WeightShape::kPerChannel,
+                     .dtypes = {c10::kBFloat16}});
+  };
+  add("many_heads_of_32_channels", 100, 30, {kElu, kEluFlip, kTanh1});
+  cases.back().mask = MaskPattern::kRandom, cases.back().near_dropout = 0.1;
+  add("many_unit_heads_of_32_channels", 130, 20, {kElu, kEluFlip});
+  cases.back().unit_features = true, cases.back().near_dropout = 0.1;
+  cases.back().layout = Layout::kBhnd;
+  add("many_heads_of_32_channels_and_one_map", 64, 5, {kElu});
+}
+
 /// The experiments of the paper with fewer batch entries; `verify` without --quick runs them all.
 void add_paper_shapes(Cases& cases) {
   const std::vector<CaseTag> quick = {CaseTag::kVerify, CaseTag::kQuick, CaseTag::kPaper};
@@ -430,6 +452,7 @@ std::vector<AttentionCase> make_attention_cases() {
   add_masks(cases);
   add_shapes(cases);
   add_chunks(cases);
+  add_many_narrow_heads(cases);
   add_paper_shapes(cases);
   add_timing(cases);
   add_variants(cases);

@@ -112,7 +112,7 @@ class Call {
   /// What backward returns, and what its sweeps hand on.
   struct Gradients {
     Tensor q, k, v, near_weight, far_weight;
-    Tensor row_dots, weight_sums;
+    Tensor row_dots, records, weight_sums;
     Tensor partial_q, partial_k, partial_v;  // of several passes
   };
 
@@ -417,8 +417,13 @@ Call::Gradients Call::empty_gradients() const {
                       .k = empty_gradient_of(inputs_.k),
                       .v = empty_gradient_of(inputs_.v),
                       .near_weight = like(weights_.near_weight),
-                      .far_weight = like(weights_.far_weight),
-                      .row_dots = at::empty({batch, heads, maps + 1, length}, floats_)};
+                      .far_weight = like(weights_.far_weight)};
+  if (walks_ == Walks::kNarrow) {
+    const int64_t floats = cuda::record_floats(static_cast<int>(length), static_cast<int>(maps));
+    gradients.records = at::empty({batch * heads, floats}, floats_);
+  } else {
+    gradients.row_dots = at::empty({batch, heads, maps + 1, length}, floats_);
+  }
   if (gradients.near_weight.numel() + gradients.far_weight.numel() > 0) {
     const int64_t shape[] = {all_segments(), maps + 1, problem_.value_dim};
     // Without a near field nothing writes its row.
@@ -440,8 +445,9 @@ SweepArgs Call::backward_args(const Pass& pass, bool keys_are_rows, const Tensor
   args.dv = view_of(gradients.v, pass.first_channel);
   args.log_sum_exp = saved.log_sum_exp.data_ptr<float>();
   args.normalisers = saved.normalisers.data_ptr<float>();
-  args.row_dots = gradients.row_dots.data_ptr<float>();
+  if (gradients.row_dots.defined()) args.row_dots = gradients.row_dots.data_ptr<float>();
   if (gradients.weight_sums.defined()) args.weight_sums = gradients.weight_sums.data_ptr<float>();
+  if (gradients.records.defined()) args.records = gradients.records.data_ptr<float>();
   if (gradients.partial_q.defined()) {
     args.partial_dq = {gradients.partial_q.data_ptr<float>(), pass.first, pass.last};
     args.partial_dk = {gradients.partial_k.data_ptr<float>(), pass.first, pass.last};

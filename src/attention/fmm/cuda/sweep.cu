@@ -9,6 +9,7 @@
 #include "attention/fmm/cuda/chunks/warpgroup/launcher.cuh"
 #include "attention/fmm/cuda/chunks_fp32/launcher.cuh"
 #include "attention/fmm/cuda/launcher.cuh"
+#include "attention/fmm/cuda/narrow/launcher.cuh"
 #include "attention/fmm/cuda/roles/launcher.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
@@ -58,6 +59,7 @@ auto with_launcher(const Call& call, const Body& body) {
   if (call.walks == Walks::kWarpgroups)
     return body(warpgroups::Launcher<128>(), warpgroups::PassShape<128>());
   if (call.walks == Walks::kWhole) return body(whole::Launcher(), whole::PassShape());
+  if (call.walks == Walks::kNarrow) return body(narrow::Launcher(), narrow::PassShape());
   if (call.precise) return with_precise_launcher(key_dim, call.walks == Walks::kChunks, body);
   if (call.walks == Walks::kRoles) return with_bf16_launcher(key_dim, body);
   if (key_dim <= 64) return body(chunks::Launcher<64>(), chunks::PassShape<64>());
@@ -191,6 +193,14 @@ bool fits_whole(const SweepArgs& args, int shared_bytes) {
          args.length <= whole::kLongest && near_fits &&
          whole::Launcher::shared_bytes(args) <= shared_bytes;
 }
+bool fits_narrow(const SweepArgs& args, const Gpu& gpu) {
+  const bool near_fits =
+      !args.has_near || (args.right == 0 && args.left <= narrow::kFarthest && args.near_scale > 0);
+  return gpu.capability == 90 && !args.precise && args.causal && args.head_dim == narrow::kDim &&
+         !args.uniform_weights && near_fits && args.length <= narrow::kLongest &&
+         args.batch * args.heads >= narrow::kFewestPairs &&
+         gpu.shared_bytes >= narrow::kSharedBytes;
+}
 bool fits_chunks(const SweepArgs& args, int shared_bytes) {
   const auto fits = [&](auto shape, auto precise_shape) {
     if (args.precise) return precise_shape.kSharedBytes <= shared_bytes;  // maps in several passes
@@ -217,6 +227,7 @@ bool fits_warpgroups(const SweepArgs& args, const Gpu& gpu) {
 Walks fitting_walks(const SweepArgs& args, const Gpu& gpu) {
   if (!has_paper_maps(args) || !has_walkable_rows(args)) return Walks::kRoles;
   if (fits_whole(args, gpu.shared_bytes)) return Walks::kWhole;
+  if (fits_narrow(args, gpu)) return Walks::kNarrow;
   if (fits_strips(args, gpu.shared_bytes)) return Walks::kStrips;
   if (!fits_chunks(args, gpu.shared_bytes)) return Walks::kRoles;
   return fits_warpgroups(args, gpu) ? Walks::kWarpgroups : Walks::kChunks;

@@ -8,9 +8,10 @@
 // chunks/both_sides/) or, in fp32, of 64 or 32 (chunks_fp32/); in bf16 other heads of up to 128
 // channels by warps with roles (roles/), in steps of sixteen tokens; all else in chunks of 32 to
 // 128 tokens, sixteen of them a warp. Short causal sequences of 16 channels in bf16 are not walked:
-// a block has all of one at once (whole/). Products run on tensor cores; the running state stays on
-// the chip, in registers. Where the pairs alone do not fill the GPU, a
-// sequence is cut into segments, and sum_states makes what each of them starts from.
+// a block has all of one at once (whole/); where there are many of 32 channels, a block walks one
+// in chunks of 64 tokens (narrow/). Products run on tensor cores; the running state stays on the
+// chip, in registers. Where the pairs alone do not fill the GPU, a sequence is cut into segments,
+// and sum_states makes what each of them starts from.
 //
 // A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
 // sums meet in fp32 memory.
@@ -74,8 +75,8 @@ struct Partial {
 
 /// Which kernels walk the tokens of a pass. kRoles: those that take every call; in fp32 and fp16
 /// they have no roles. kWarpgroups: chunks, with products of a warpgroup. kWhole: a thread block
-/// has all of a short sequence at once.
-enum class Walks { kRoles, kStrips, kChunks, kWarpgroups, kWhole };
+/// has all of a short sequence at once. kNarrow: chunks of heads of 32 channels.
+enum class Walks { kRoles, kStrips, kChunks, kWarpgroups, kWhole, kNarrow };
 
 struct SweepArgs {
   Element element = Element::kFloat32;
@@ -107,6 +108,8 @@ struct SweepArgs {
   float* normalisers = nullptr;  // [batch, heads, all_maps, length]
   float* row_dots =
       nullptr;  // [batch, heads, all_maps + 1, length]; the near field's last. Backward only.
+  float* records = nullptr;  // [pairs, record_floats]: what one sweep of backward leaves of queries
+                             // for the next. Walks::kNarrow alone, in place of row_dots.
   float* weight_sums =
       nullptr;  // [blocks, all_maps + 1, all_channels]; backward only, where a weight wants it
   int first_channel = 0, all_channels = 0;  // of v: this pass's first, and the operator's number
@@ -135,6 +138,13 @@ struct SweepArgs {
   unsigned char* chunk_states = nullptr;
 };
 
+/// Of a tile of sixteen tokens, in whole chunks of 64: two numbers a row for the near field and
+/// each map, and dropout's bits, a word a lane.
+__host__ __device__ constexpr int tile_record_floats(int maps) { return (2 + 2 * maps) * 16 + 32; }
+__host__ __device__ inline int64_t record_floats(int length, int maps) {
+  return int64_t(length + 63) / 64 * 4 * tile_record_floats(maps);
+}
+
 /// A segment's first token; of the one after the last, the length.
 __host__ __device__ inline int segment_begin(const SweepArgs& args, int segment) {
   const int64_t units = (args.length + args.unit - 1) / args.unit;
@@ -159,7 +169,9 @@ struct Gpu {
 /// strips D of 16 or 32; chunks D of 64 or 128, causal, without unit features, with blend weights
 /// that are equal for all channels of a head. Warpgroups are for chunks in bf16, on GPUs of compute
 /// capability 9.0: D of 64, or of 128 with up to two maps and without dropout. Whole sequences: as
-/// strips, but causal, in bf16, D of 16 and up to 256 tokens.
+/// strips, but causal, in bf16, D of 16 and up to 256 tokens. Narrow: D of 32, causal, in bf16,
+/// with weights that differ by channel, up to 2048 tokens, where sequences alone fill the GPU;
+/// compute capability 9.0.
 Walks fitting_walks(const SweepArgs& args, const Gpu& gpu);
 
 /// What the kernels for a call carry in one pass.

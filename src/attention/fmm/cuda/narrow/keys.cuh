@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys' sweep of backward, from the last chunk to the first: dk, dv and the sums for weights'
+// gradients.
+#pragma once
+
+#include "attention/fmm/cuda/narrow/near.cuh"
+#include "attention/fmm/cuda/narrow/state.cuh"
+
+namespace fmmformer::cuda::narrow {
+
+/// Sums for the gradients of weights that differ by channel: over tokens of v_j * (gradient of v
+/// before its weight). A lane has those of one channel: see channel().
+template <typename G>
+struct WeightSums {
+  float sums[G::kFields] = {};
+
+  /// Lanes that differ in a bit of g share their numbers out, half for each, until each has one.
+  __device__ __forceinline__ void add(int field, const Rows& rows, const Fragments& v) {
+    float x[kBlocks * 4] = {};
+#pragma unroll
+    for (int i = 0; i < kBlocks * 4; ++i) {
+      float low, high;
+      Bf16::unpack(v[i / 4].r[i % 4], low, high);
+      const float* pair = rows[i / 4][i % 4 / 2] + i % 2 * 2;
+      x[i / 2 * 2] += low * pair[0], x[i / 2 * 2 + 1] += high * pair[1];
+    }
+#pragma unroll
+    for (int half = kBlocks * 2; half > 0; half /= 2) {
+      const int bit = half * 4;
+      const bool upper = lane_id() & bit;
+#pragma unroll
+      for (int i = 0; i < half; ++i)
+        x[i] = (upper ? x[half + i] : x[i]) + __shfl_xor_sync(~0u, upper ? x[i] : x[half + i], bit);
+    }
+#pragma unroll
+    for (int i = 0; i < G::kFields; ++i) sums[i] += i == field ? x[0] : 0.f;
+  }
+  static __device__ __forceinline__ int channel() {
+    return lane_id() / 8 * 8 + lane_id() % 4 * 2 + lane_id() / 4 % 2;
+  }
+  /// The block's row of args.weight_sums, by way of memory that nobody reads. A barrier inside.
+  __device__ __forceinline__ void store(const Sequence<G>& at) const {
+    float* parts = shared_at<float>(G::kFeatures);
+#pragma unroll
+    for (int field = 0; field < G::kFields; ++field)
+      parts[(at.warp * G::kFields + field) * kDim + channel()] = sums[field];
+    __syncthreads();
+    for (int i = threadIdx.x; i < G::kFields * kDim; i += kThreads) {
+      const int field = i / kDim;
+      if (field == G::kMaps && !at.args.has_near) continue;
+      float sum = 0.f;
+      for (int warp = 0; warp < kWarps; ++warp) sum += parts[warp * G::kFields * kDim + i];
+      const int64_t row = at.pair * int64_t(at.args.all_maps + 1) + field;
+      at.args.weight_sums[row * at.args.all_channels + i % kDim] = sum;
+    }
+  }
+};
+
+/// Feature rows of the warp's queries times far_scale / norm, their sums times the rows' dots, and
+/// the dots themselves, all with a minus where dots are, for all to see. A barrier must follow.
+template <typename G>
+__device__ __forceinline__ void show_queries(const Sequence<G>& at) {
+  const float* numbers = at.numbers(0, at.warp);
+  // Twice each: a product's sum begins with them.
+  float4* dots = shared_at<float4>(G::kDots) + at.warp * 8;
+  if (lane_id() < G::kMaps * 8) {
+    const int map = lane_id() / 8, row = lane_id() % 8 * 2;
+    const float2 pair =
+        *reinterpret_cast<const float2*>(numbers + (G::kFarDots + map) * kBlockDim + row);
+    dots[map * (kRows / 2) + lane_id() % 8] = make_float4(pair.x, pair.y, pair.x, pair.y);
+  }
+  const Inputs<G> q(at.band_tile(0, at.warp), at.lane);
+  each_map<G>([&](auto map) {
+    constexpr int l = map.value;
+    Fragments f;
+    q.features(map, f);
+    Pair factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      factor[r] = both(numbers[(G::kNorms + l) * kBlockDim + row_of(2 * r)]);
+#pragma unroll
+    for (int i = 0; i < kBlocks * 4; ++i) {
+      uint32_t& x = f[i / 4].r[i % 4];
+      x = as_bits(__hmul2(as_pair(x), factor[i % 2]));
+    }
+#pragma unroll
+    for (int s = 0; s < kBlocks; ++s)
+      store_matrix(at.features(l) + at.warp * kTileBytes + (by_row(at.lane) ^ s * 32), f[s]);
+  });
+  __syncwarp();
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l) {
+    const float4 low = dots[l * (kRows / 2) + lane_id() % 4],
+                 high = dots[l * (kRows / 2) + lane_id() % 4 + 4];
+    sum_tile(at, l, equal_rows(Bf16::pack(low.x, low.y), Bf16::pack(high.x, high.y)));
+  }
+  show_to_warpgroup();
+}
+
+/// dk and dv += the far fields' gradients. With T the state of the queries after the chunk, f their
+/// rows in it, and x the rows of keys: dv = w (x T + (x f^T) dO) and
+/// dx = v w T^T - y + (v w dO^T - dots) f.
+template <typename G>
+__device__ __forceinline__ void far_key(const Sequence<G>& at, Rows& dk, Rows& dv,
+                                        WeightSums<G>& weight_sums) {
+  constexpr int kTileStep = kTileBytes >> 4;
+  const uint64_t grads = rows_operand(at.band_chunk(1, 0));
+  each_map_in_turn<G>([&](int l) {
+    const uint64_t queries = rows_operand(at.features(l)), state = rows_operand(at.state(l));
+    Fragments x, v;
+    with_map<G>(l, [&](auto map) { make_features<G>(map, x, at.own_tile(0), at.lane); });
+    Fragment inner[kTiles];
+    {
+      Block scores[kTiles];
+      begin_warpgroup_products();
+      begin_64<false>(scores, x[0], queries), begin_64<true>(scores, x[1], queries + 2);
+      await_warpgroup_products();
+      arrived(scores);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) inner[t] = rounded(scores[t]);
+    }
+    cut</*kBefore=*/true>(inner, at.warp);
+    {
+      Rows value_sum;
+      begin_warpgroup_products();
+      begin_32<false, false>(value_sum, x[0], state);
+      begin_32<true, false>(value_sum, x[1], state + 2);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t)
+        begin_32<true, true>(value_sum, inner[t], grads + t * kTileStep);
+      await_warpgroup_products();
+      arrived(value_sum);
+      load_rows(v, at.own_tile(1), by_row(at.lane));
+      weight_sums.add(l, value_sum, v);
+      const float ones[2] = {1.f, 1.f};
+      add_field(at, dv, value_sum, ones, l);
+    }
+    weigh(at, v, l);
+    {
+      Block products[kTiles];
+      const float4* dots = shared_at<float4>(G::kDots) + l * (kRows / 2) + lane_id() % 4;
+#pragma unroll
+      for (int n = 0; n < kTiles * 2; ++n) {
+        const float4 pair = dots[n * 4];
+        float* c = products[n / 2][n % 2];
+        c[0] = pair.x, c[1] = pair.y, c[2] = pair.z, c[3] = pair.w;
+      }
+      begin_warpgroup_products();
+      begin_64<true>(products, v[0], grads), begin_64<true>(products, v[1], grads + 2);
+      await_warpgroup_products();
+      arrived(products);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) inner[t] = rounded(products[t]);
+    }
+    cut</*kBefore=*/true>(inner, at.warp);
+    Rows dx;
+    const float* after = at.sums(l) + lane_id() % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < kBlocks * 2; ++n) {
+      const float2 pair = *reinterpret_cast<const float2*>(after + n * 8);
+      float* c = dx[n / 2][n % 2];
+      c[0] = c[2] = pair.x, c[1] = c[3] = pair.y;
+    }
+    begin_warpgroup_products();
+    begin_32<true, true>(dx, v[0], state), begin_32<true, true>(dx, v[1], state + kTileStep);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) begin_32<true, true>(dx, inner[t], queries + t * kTileStep);
+    await_warpgroup_products();
+    arrived(dx);
+    with_map<G>(l,
+                [&](auto map) { add_input_gradient<G>(map, x, at.own_tile(0), at.lane, dk, dx); });
+  });
+}
+
+template <typename G>
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
+    key_kernel(const __grid_constant__ SweepArgs args) {
+  Sequence<G> at(args);
+  at.chunk = at.chunks - 1;
+  at.find_live();
+  at.load_weights();
+  if (args.has_near) Band<G>::fill(args);
+  __syncthreads();
+  at.copy_band(0, args.q, args.grad_out);
+  at.copy_own(0, args.k, args.v);
+  wait_for_copies();
+  __syncthreads();
+  State<G> state;
+  WeightSums<G> weight_sums;
+  const Band<G> band(at);
+#pragma unroll 1
+  for (;;) {
+    at.forget();
+    const bool more = at.chunk > 0;
+    Rows dk, dv;
+    clear(dv);
+    if (args.has_near) {
+      const float ones[2] = {1.f, 1.f};
+      Rows value_sum;
+      near_key(band, dk, value_sum);
+      Fragments v;
+      load_rows(v, at.own_tile(1), by_row(at.lane));
+      weight_sums.add(G::kMaps, value_sum, v);
+      add_field(at, dv, value_sum, ones, G::kMaps);
+    } else {
+      clear(dk);
+    }
+    show_queries(at);
+    __syncthreads();
+    if (more) at.copy_band(-1, args.q, args.grad_out);
+    commit_copies();
+    far_key(at, dk, dv, weight_sums);
+    at.write(args.dk, dk, at.own_tile(0)), at.write(args.dv, dv, at.own_tile(1));
+    __syncwarp();
+    if (more) at.copy_own(-1, args.k, args.v);
+    commit_copies();
+    if (more) state.add(at, at.band_chunk(1, 0));
+    wait_for_older_copies();
+    __syncthreads();
+    if (!more) break;
+    state.show(at);
+    --at.chunk;
+    wait_for_copies();
+    __syncwarp();
+  }
+  if (args.weight_sums) weight_sums.store(at);
+}
+
+}  // namespace fmmformer::cuda::narrow

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of the sweeps whose thread blocks walk a whole head of 32 channels in chunks of 64
+// tokens, with products of a warpgroup: GPUs of compute capability 9.0 alone.
+#pragma once
+
+#include "attention/fmm/cuda/sweep.h"
+
+namespace fmmformer::cuda::narrow {
+
+constexpr int kDim = 32;             // channels of a head
+constexpr int kRows = 64;            // tokens of a chunk
+constexpr int kLongest = 2048;       // sequence
+constexpr int kFarthest = 32;        // key before a query that its band may see
+constexpr int kBlocksAtOnce = 4;     // of a multiprocessor
+constexpr int kSharedBytes = 57344;  // that each of those may have
+constexpr int kFewestPairs = 256;    // below, strips of a sequence fill the GPU better
+
+struct Launcher {
+  /// There are no segments, so there is nothing to sum.
+  static cudaError_t sum_states(const SweepArgs&, bool, cudaStream_t) { return cudaSuccess; }
+  static cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
+  static cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
+  static cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
+};
+
+/// What a pass carries, as PassShape says it of the other kernels.
+struct PassShape {
+  static constexpr int kValueDim = kDim, kChunk = kRows;
+  static constexpr int maps(int) { return kMapsAtOnce; }
+  static constexpr int blocks(int, int, bool) { return 1; }  // sequences are never cut
+};
+
+}  // namespace fmmformer::cuda::narrow

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who does what, for causal heads of 32 channels in bf16: a thread block of four warps has a whole
+// (batch entry, head) and walks it in chunks of 64 tokens; a warp owns sixteen rows of a chunk.
+//
+// Between two barriers a chunk has two phases. In the first a warp does the near field of its rows
+// and makes feature rows of its own tokens, for all to see. In the second it does the far fields:
+// products with the 64 tokens of the chunk and with the state before (or after) it, both operands
+// of the whole warpgroup in shared memory; and it adds the chunk to its share of the state, a
+// twelfth of 3 x 32 x 32 sums a block of sixteen by sixteen. That share, fp32, is all of the state
+// in registers: where a warp has all of it, registers leave room for half as many warps.
+#pragma once
+
+#include "attention/fmm/cuda/async_copy.cuh"
+#include "attention/fmm/cuda/narrow/launcher.cuh"
+#include "attention/fmm/cuda/narrow/wgmma.cuh"
+#include "attention/fmm/cuda/paper_maps.cuh"
+#include "attention/fmm/cuda/tile.cuh"
+
+namespace fmmformer::cuda::narrow {
+
+constexpr int kWarps = 4, kThreads = kWarps * kWarpSize;
+constexpr int kTiles = kRows / kBlockDim;  // of a chunk
+constexpr int kBlocks = kDim / kBlockDim;  // of channels
+constexpr int kRowBytes = kDim * 2, kTileBytes = kBlockDim * kRowBytes,
+              kChunkBytes = kRows * kRowBytes;
+constexpr int kSlots = 2;   // chunks in a ring: the one at hand, and the band's halo or the next
+constexpr int kGroups = 3;  // of sixteen columns that a band may touch
+
+using Rows = Block[kBlocks];          // sixteen rows of results
+using Fragments = Fragment[kBlocks];  // sixteen rows as operands
+
+enum class Sweep { kForward, kQueries, kKeys };
+
+/// Where things lie in shared memory, in bytes. Operands of a warpgroup begin at multiples of 512.
+template <int kMaps_, bool kDrops_, bool kUnit_, Sweep kSweep_>
+struct Shape {
+  static constexpr int kMaps = kMaps_, kFields = kMaps + 1;
+  static constexpr bool kDrops = kDrops_;
+  static constexpr bool kUnit = kUnit_;  // feature rows are divided by their sum
+  static constexpr Sweep kSweep = kSweep_;
+  static constexpr bool kForward = kSweep == Sweep::kForward, kOfKeys = kSweep == Sweep::kKeys;
+  static constexpr int kOwnTensors = kForward ? 1 : 2;
+  // Rows of a map's state: one for each of v's channels; forward has two more, of eight, for the
+  // sums of feature rows.
+  static constexpr int kStateBytes = (kForward ? kDim + 8 : kDim) * kRowBytes;
+
+  static constexpr int kBand = 0;                                        // [2][slots][rows]
+  static constexpr int kOwn = kBand + 2 * kSlots * kChunkBytes;          // [kOwnTensors][rows]
+  static constexpr int kFeatures = kOwn + kOwnTensors * kChunkBytes;     // [maps][rows]
+  static constexpr int kStates = kFeatures + kMaps * kChunkBytes;        // [maps][kStateBytes]
+  static constexpr int kBias = kStates + kMaps * kStateBytes;            // see Band
+  static constexpr int kWeights = kBias + 2 * kGroups * kWarpSize * 16;  // float [fields][kDim]
+  static constexpr int kOperands = kWeights + kFields * kDim * 4;        // the same in bf16
+  static constexpr int kSums = kOperands + kFields * kDim * 2;           // float [maps][kDim]
+  static constexpr int kTileSums = kSums + kMaps * kDim * 4;           // float [tiles][maps][kDim]
+  static constexpr int kLive = kTileSums + kTiles * kMaps * kDim * 4;  // see Sequence
+  static constexpr int kDots = kLive + (kLongest / 32 + 4) * 4;        // float4 [maps][kRows / 2]
+  // For queries, what forward left of the warp's rows: float [kNumbers][16], log_sum_exp and norms.
+  // For keys, what queries left of the ring's rows: tile_record_floats.
+  static constexpr int kNumbers = kForward ? 0 : kOfKeys ? 2 + 2 * kMaps : 1 + kMaps;
+  static constexpr int kNumberBytes =
+      kOfKeys ? tile_record_floats(kMaps) * 4 : kNumbers * kBlockDim * 4;
+  static constexpr int kRowNumbers = kDots + (kOfKeys ? kMaps * kRows / 2 * 16 : 0);
+  static constexpr int kBytes = kRowNumbers + (kOfKeys ? kSlots : 1) * kTiles * kNumberBytes;
+  // Among them: log_sum_exp, for powers of 2 in records; norms or, in records, far_scale / norm;
+  // row dots, those of maps with a minus; dropout's bits.
+  static constexpr int kLogSumExp = 0, kNorms = 1, kNearDots = 1 + kMaps, kFarDots = 2 + kMaps,
+                       kKept = 2 + 2 * kMaps;
+  static_assert(kBytes <= kSharedBytes && kStates % 512 == 0 && kStateBytes % 512 == 0);
+};
+
+/// Of a tile: where piece `piece`, eight channels, of a row is.
+__device__ __forceinline__ uint32_t place(int row, int piece) {
+  return row * kRowBytes + ((piece ^ (row >> 1 & 3)) << 4);
+}
+/// What a lane adds to a tile's address: for ldmatrix in the order of rows (operands of the left
+/// side; turned, of the right one), and in that of columns (the other way round). Channels 16 to 31
+/// are 32 bytes further, by exclusive or.
+__device__ __forceinline__ uint32_t by_row(int lane) { return place(lane % 16, lane / 16); }
+__device__ __forceinline__ uint32_t by_column(int lane) {
+  return place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+}
+
+__device__ __forceinline__ Fragment load_matrix(uint32_t at) {
+  Fragment f;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3])
+               : "r"(at)
+               : "memory");
+  return f;
+}
+__device__ __forceinline__ Fragment load_turned_matrix(uint32_t at) {
+  Fragment f;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3])
+               : "r"(at)
+               : "memory");
+  return f;
+}
+/// In the order in which the right side wants its registers.
+__device__ __forceinline__ Fragment of_right(const Fragment& f) {
+  return {{f.r[0], f.r[2], f.r[1], f.r[3]}};
+}
+__device__ __forceinline__ void store_matrix(uint32_t at, const Fragment& f) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(at),
+               "r"(f.r[0]), "r"(f.r[1]), "r"(f.r[2]), "r"(f.r[3])
+               : "memory");
+}
+/// Sixteen rows, both blocks of channels; `offset`: by_row(lane) or by_column(lane).
+__device__ __forceinline__ void load_rows(Fragments& f, uint32_t tile, uint32_t offset) {
+#pragma unroll
+  for (int s = 0; s < kBlocks; ++s) f[s] = load_matrix(tile + (offset ^ s * 32));
+}
+
+template <typename T>
+__device__ __forceinline__ T* shared_at(int offset) {
+  extern __shared__ __align__(1024) unsigned char dynamic_memory[];
+  return reinterpret_cast<T*>(dynamic_memory + offset);
+}
+
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace fmmformer::cuda::narrow
