@@ -167,7 +167,7 @@ HWY_INLINE int64_t element_size(Element element) {
 /// some two dozen requests under way at most): several loops over a chunk's rows ask in every turn.
 class NextRows {
   // A head's rows of fewer bytes are soon in the cache: asking costs more than it gains.
-  static constexpr int64_t kShortSequence = 32 * 1024;
+  static constexpr int64_t kShortSequence = int64_t{32} << 10;
 
  public:
   /// `loops`: how many loops over the chunk's rows will ask().

@@ -77,7 +77,7 @@ inline constexpr int64_t kNearBlock = 128;
 /// cache.
 template <typename Real>
 int64_t far_step_length(const SweepArgs<Real>& args) {
-  constexpr int64_t kSmallState = 16 * 1024;
+  constexpr int64_t kSmallState = int64_t{16} << 10;
   const int64_t state = feature_width(args) * padded(args.value_dim) * int64_t{sizeof(Real)};
   return args.causal && state <= kSmallState ? kVectorPad : kChunk;
 }
@@ -86,7 +86,7 @@ int64_t far_step_length(const SweepArgs<Real>& args) {
 /// states, wider bands need more than one block.
 template <typename Real>
 bool fits_backward_sweep(const SweepArgs<Real>& args) {
-  constexpr int64_t kMostBytes = 4 << 20;
+  constexpr int64_t kMostBytes = int64_t{4} << 20;
   const int64_t steps = round_up(args.length, kChunk) / far_step_length(args);
   const bool one_block = !args.has_near || args.left + kChunk <= kNearBlock;
   return args.causal && args.maps > 0 && one_block &&
