@@ -82,9 +82,11 @@ struct AttentionCase {
   bool has_tag(CaseTag tag) const;
 };
 
-/// Builds the list, and the part of it that is timed on a GPU. Call attention_cases() instead,
-/// which keeps it.
+/// Builds the list, and parts of it: the paper's shapes, what is timed on a CPU, and on a GPU. Call
+/// attention_cases() instead, which keeps it.
 std::vector<AttentionCase> make_attention_cases();
+std::vector<AttentionCase> make_paper_cases();
+std::vector<AttentionCase> make_timing_cases();
 std::vector<AttentionCase> make_gpu_cases();
 
 /// All cases, in the order in which they are shown. Names are unique.
