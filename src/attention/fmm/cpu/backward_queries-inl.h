@@ -164,6 +164,14 @@ HWY_INLINE void near_part_of_queries(const SweepArgs<Real>& args, const Rows& ro
   near_backward(args, queries, near, keys);
 }
 
+/// The near field's part of the weights' gradients, from the first `count` dots.
+template <typename Real>
+HWY_INLINE void add_near_dots(const SweepArgs<Real>& args, int64_t count,
+                              const QueryTiles<Real>& tiles, double* weight_sums) {
+  for (int64_t i = 0; i < count; ++i)
+    weight_sums[args.maps] += static_cast<double>(tiles.near_dots[i]);
+}
+
 /// The chunk's keys, for the far field: from the near field's block where that has them.
 template <typename Real>
 HWY_INLINE void find_keys(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,

@@ -92,6 +92,7 @@ void backward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Aren
   arena.reset();
   QueryTiles<Real> queries(args, arena);
   KeyTiles<Real> keys(args, arena);
+  // Both sides share the queries' tiles; what `keys` took for these stays untouched.
   keys.grad = queries.grad;
   keys.q_features = queries.q_features, keys.k_features = queries.k_features;
   keys.weight_grads = queries.weight_grads, keys.has_weight_grads = args.uniform_weights;
@@ -116,8 +117,7 @@ void backward_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Aren
                  channel_sums);
     if (args.has_near) {
       near_part_of_queries(args, rows, begin, count, queries.dq, queries, near, carried);
-      for (int64_t i = 0; i < end - begin; ++i)
-        weight_sums[args.maps] += static_cast<double>(queries.near_dots[i]);
+      add_near_dots(args, end - begin, queries, weight_sums);
       const int64_t own = begin - near.block.begin;
       // Rows behind the end may hold anything: they are not stored, and must not be multiplied.
       add_near_part<Real>(args, rows, end - begin, near.dk + own * width,

@@ -98,9 +98,7 @@ void query_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& 
     }
     if (args.has_near) {
       near_part_of_queries(args, rows, begin, count, tiles.dq, tiles, near, keys);
-      for (int64_t i = 0; i < end - begin; ++i) {
-        weight_sums[args.maps] += static_cast<double>(tiles.near_dots[i]);
-      }
+      add_near_dots(args, end - begin, tiles, weight_sums);
     }
     store_rows(args.element, tiles.dq, rows, begin, end, args.head_dim, args.dq);
   }

@@ -11,10 +11,10 @@
 
 namespace fmmformer::cpu {
 
-inline constexpr int64_t kTasksWanted =
-    8;  // enough to balance a desktop's cores; beyond it segments only cost
-inline constexpr int64_t kShortestSegment =
-    512;  // below, the pass that joins segments is no longer small
+/// Enough to balance a desktop's cores; beyond it segments only cost.
+inline constexpr int64_t kTasksWanted = 8;
+/// Below, the pass that joins segments is no longer small.
+inline constexpr int64_t kShortestSegment = 512;
 
 /// How every (batch entry, head) is cut into segments.
 struct Cut {
@@ -87,14 +87,14 @@ class FarStates {
   at::Tensor memory_;
 };
 
-// Whether a task needs sums that other tasks made.
+/// Whether a task needs sums that other tasks made.
 template <typename Real>
 bool shares_states(const SweepArgs<Real>& args, const Cut& cut) {
   return args.maps > 0 && cut.segments > 1;
 }
 
-// A task that shares no states, mostly one with a whole sequence to itself, has them per thread. It
-// takes one sweep after the other, while its rows are in the thread's own cache.
+/// A task that shares no states, mostly one with a whole sequence to itself, has them per thread.
+/// It takes one sweep after the other, while its rows are in the thread's own cache.
 enum class OwnSums { kKeys, kQueries };
 template <typename Real>
 FarState<Real> own_state(const SweepArgs<Real>& args, OwnSums which) {
@@ -106,7 +106,7 @@ FarState<Real> own_state(const SweepArgs<Real>& args, OwnSums which) {
   return {start, start + feature_width(args) * padded(args.value_dim)};
 }
 
-// Between the sweeps' padded states and the [D, Dv] ones that forward returns.
+/// Between the sweeps' padded states and the [D, Dv] ones that forward returns.
 template <typename Real>
 void unpack_state(const SweepArgs<Real>& args, FarState<Real> state, Real* sums, Real* key_sums) {
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
