@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/cpu/huge_pages.h"
 #include "attention/cpu/parallel.h"
 #include "attention/cpu/tensor_views.h"
 #include "attention/fmm/cpu/sweep.h"
@@ -24,7 +25,8 @@ namespace {
 using at::Tensor;
 using cpu::Arena, cpu::Cut, cpu::FarState, cpu::FarStates, cpu::OwnSums, cpu::Segment,
     cpu::SweepArgs;
-using cpu::own_state, cpu::pack_state, cpu::shares_states, cpu::unpack_state, cpu::view_of;
+using cpu::on_huge_pages, cpu::own_state, cpu::pack_state, cpu::shares_states, cpu::unpack_state,
+    cpu::view_of;
 using OptionalTensor = std::optional<Tensor>;
 using Tensors5 = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
@@ -101,7 +103,7 @@ Tensors5 forward(const Problem& problem, const AttentionInputs& inputs, const Bl
   Prepared prepared;
   SweepArgs<Real> args = sweep_args<Real>(problem, inputs, weights, prepared);
   const bool state_kept = maps > 0 && (keep_state || !args.causal);
-  Tensor out = at::empty({batch, length, heads, problem.value_dim}, like_q);
+  Tensor out = on_huge_pages(at::empty({batch, length, heads, problem.value_dim}, like_q));
   Tensor log_sum_exp = sum_tensor(args.has_near, {batch, heads, length});
   Tensor normalisers =
       sum_tensor(maps > 0 && args.normaliser == Normaliser::kRowSum, {batch, heads, maps, length});
@@ -218,16 +220,17 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   SweepArgs<Real> args = sweep_args<Real>(problem, inputs, weights, prepared);
   const Tensor grad =
       grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
-  Tensor dq = empty_gradient_of(inputs.q), dk = empty_gradient_of(inputs.k),
-         dv = empty_gradient_of(inputs.v);
+  Tensor dq = on_huge_pages(empty_gradient_of(inputs.q)),
+         dk = on_huge_pages(empty_gradient_of(inputs.k)),
+         dv = on_huge_pages(empty_gradient_of(inputs.v));
   const at::TensorOptions sums = inputs.q.options().dtype(c10::CppTypeToScalarType<Real>::value);
   Tensor row_dots = at::empty({problem.batch, problem.heads, maps, problem.length}, sums);
   // Sums that grow from chunk to chunk need Real: 16-bit gradients get memory of their own for it.
   const Cut cut(problem);
   const bool in_place =
       !args.has_near || dk.scalar_type() == sums.dtype() || goes_back_in_one_sweep(args, cut);
-  Tensor near_dk = in_place ? dk : at::empty(dk.sizes(), sums);
-  Tensor near_dv = in_place ? dv : at::empty(dv.sizes(), sums);
+  Tensor near_dk = in_place ? dk : on_huge_pages(at::empty(dk.sizes(), sums));
+  Tensor near_dv = in_place ? dv : on_huge_pages(at::empty(dv.sizes(), sums));
   args.grad_out = view_of(grad), args.dq = view_of(dq), args.dk = view_of(dk),
   args.dv = view_of(dv);
   args.log_sum_exp = saved.log_sum_exp.template data_ptr<Real>();
