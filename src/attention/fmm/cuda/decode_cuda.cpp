@@ -36,8 +36,8 @@ cuda::StepArgs step_args(const StepCall& call) {
   args.unit_features = options.unit_features, args.normaliser = options.normaliser;
   args.eps = static_cast<float>(options.eps),
   args.far_scale = static_cast<float>(options.far_scale);
-  args.near_weight = cuda::weight_view(call.weights.near_weight, {1, heads, channels});
-  args.far_weight = cuda::weight_view(call.weights.far_weight, {maps, heads, channels});
+  args.near_weight = cuda::weight_view(call.weights.near_weight);
+  args.far_weight = cuda::weight_view(call.weights.far_weight);
   args.keys = call.state.keys.data_ptr(), args.values = call.state.values.data_ptr();
   args.live = call.state.live.data_ptr<bool>();
   args.far_sums = call.state.far_sums.data_ptr<float>(),

@@ -28,15 +28,36 @@ inline int weight_type(at::ScalarType type) {
   return type == at::kFloat ? 0 : type == at::kBFloat16 ? 1 : type == at::kHalf ? 2 : 3;
 }
 
+/// Channels [first, ...) of a [batch, length, heads, dim] tensor.
+inline View view_of(const at::Tensor& tensor, int64_t first = 0) {
+  const int64_t size = tensor.element_size();
+  char* data = static_cast<char*>(tensor.data_ptr()) + first * size;
+  bool aligned = reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  for (int d = 0; d < 3; ++d) aligned &= tensor.stride(d) * size % 16 == 0;
+  return {data, tensor.stride(0), tensor.stride(1), tensor.stride(2), aligned};
+}
+
 /// A weight as [maps, heads, channels] from channel `first` on, with stride 0 where it has one
 /// number for many.
-inline Weight weight_view(const std::optional<at::Tensor>& weight, at::IntArrayRef shape,
-                          int64_t first = 0) {
+inline Weight weight_view(const std::optional<at::Tensor>& weight, int64_t first = 0) {
   if (!weight) return {};
-  const at::Tensor full = weight->expand(shape);
+  const auto stride = [&](int64_t from_the_end) {
+    const bool varies = weight->dim() >= from_the_end && weight->size(-from_the_end) > 1;
+    return varies ? weight->stride(-from_the_end) : 0;
+  };
   const char* data =
-      static_cast<const char*>(full.data_ptr()) + full.stride(2) * first * full.element_size();
-  return {data, weight_type(full.scalar_type()), full.stride(0), full.stride(1), full.stride(2)};
+      static_cast<const char*>(weight->data_ptr()) + stride(1) * first * weight->element_size();
+  return {data, weight_type(weight->scalar_type()), stride(3), stride(2), stride(1)};
+}
+
+/// A weight's own shape as [maps, heads, channels], for its gradient.
+inline WeightGradient gradient_view(const std::optional<at::Tensor>& weight,
+                                    const at::Tensor& gradient) {
+  if (!weight || gradient.numel() == 0) return {};
+  const auto size = [&](int64_t from_the_end) {
+    return weight->dim() >= from_the_end ? weight->size(-from_the_end) : 1;
+  };
+  return {gradient.data_ptr(), weight_type(gradient.scalar_type()), size(3), size(2), size(1)};
 }
 
 }  // namespace fmmformer::cuda

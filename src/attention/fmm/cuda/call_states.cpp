@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Far states of segments: where they lie, how they are summed, and what forward keeps of them.
+#include <c10/cuda/CUDAException.h>
+
+#include "attention/fmm/cuda/call.h"
+
+namespace fmmformer::cuda {
+
+constexpr int64_t kSegmentsToSum = 8;  // a sweep adds up so many states by itself; more get a scan
+
+bool Call::shares_states() const {
+  return problem_.feature_maps() > 0 && (!problem_.options.causal || segments_ > 1);
+}
+
+bool Call::sums_keys_first() const {
+  return shares_states() &&
+         (problem_.options.causal || segments_ > 1 || common_.walks != Walks::kStrips);
+}
+
+States Call::scratch_states(const Pass& pass, int64_t entries, Scratch& scratch) const {
+  const int64_t rows = entries * pass.maps * problem_.head_dim;
+  scratch.push_back(empty_floats({rows * (pass.channels + 1)}));
+  return states_at(scratch.back().data_ptr<float>(), pass, entries);
+}
+
+States Call::segment_states(const Pass& pass, Scratch& scratch) const {
+  return scratch_states(pass, all_segments(), scratch);
+}
+
+States Call::states_at(float* sums, const Pass& pass, int64_t entries) const {
+  float* key_sums = sums + entries * pass.maps * problem_.head_dim * pass.channels;
+  // The kernels count maps from the operator's first.
+  return {sums - pass.first_map * problem_.head_dim * pass.channels,
+          key_sums - pass.first_map * problem_.head_dim, pass.maps, pass.channels,
+          StateSource::kNothing};
+}
+
+States Call::tensor_states(const at::Tensor& sums, const at::Tensor& key_sums,
+                           const Pass& pass) const {
+  return {sums.data_ptr<float>() + pass.first_channel, key_sums.data_ptr<float>(),
+          static_cast<int>(problem_.feature_maps()), problem_.value_dim, StateSource::kPair};
+}
+
+void Call::sum_segments(SweepArgs args, const States& states, bool of_queries) const {
+  args.made = states;
+  args.has_near = false, args.halo_before = args.halo_after = 0, args.stages_tiles = false;
+  C10_CUDA_CHECK(sum_states(args, of_queries, stream_));
+}
+
+StateSource Call::joined_source(Scan scan) const {
+  if (segments_ > kSegmentsToSum)
+    return scan == Scan::kTotal ? StateSource::kPair : StateSource::kOwn;
+  return scan == Scan::kBefore  ? StateSource::kBefore
+         : scan == Scan::kAfter ? StateSource::kAfter
+                                : StateSource::kAll;
+}
+
+States Call::joined(const SweepArgs& args, States states, Scan scan, const Pass& pass,
+                    Scratch& scratch) const {
+  if (segments_ > kSegmentsToSum) {
+    States totals;
+    if (scan == Scan::kTotal) totals = scratch_states(pass, pairs(), scratch);
+    C10_CUDA_CHECK(scan_states(args, states, scan, totals, stream_));
+    if (scan == Scan::kTotal) states = totals;
+  }
+  states.source = joined_source(scan);
+  return states;
+}
+
+States Call::key_states(const SweepArgs& args, const States& states, const Pass& pass,
+                        Scratch& scratch) const {
+  sum_segments(args, states, /*of_queries=*/false);
+  return joined(args, states, problem_.options.causal ? Scan::kBefore : Scan::kTotal, pass,
+                scratch);
+}
+
+bool Call::keeps_starts() const {
+  return problem_.options.causal && shares_states() &&
+         (passes_.size() == 1 || common_.walks == Walks::kChunks);
+}
+
+int64_t Call::starts_size(const Pass& pass) const {
+  return all_segments() * pass.maps * problem_.head_dim * (pass.channels + 1);
+}
+
+at::Tensor Call::empty_starts() const {
+  int64_t size = 0;
+  for (const Pass& pass : passes_) size += starts_size(pass);
+  return empty_floats({size});
+}
+
+States Call::starts_in(const at::Tensor& memory, const Pass& pass) const {
+  float* sums = memory.data_ptr<float>();
+  for (const Pass* before = passes_.data(); before != &pass; ++before) sums += starts_size(*before);
+  return states_at(sums, pass, all_segments());
+}
+
+bool Call::has_starts(const ForwardResult& saved) const {
+  return keeps_starts() && saved.far_key_sums.sizes() == at::IntArrayRef(cut_as_shape());
+}
+
+at::Tensor Call::empty_chunk_states() const {
+  const int64_t bytes = chunk_state_bytes(args_of(passes_[0], /*keys_are_rows=*/false));
+  return empty_floats({bytes / static_cast<int64_t>(sizeof(float))});
+}
+
+std::vector<int64_t> Call::chunks_as_shape() const {
+  return {0, limits_.chunk, (problem_.length + limits_.chunk - 1) / limits_.chunk, 1};
+}
+
+bool Call::has_chunk_states(const ForwardResult& saved) const {
+  return keeps_chunk_states() && saved.far_key_sums.sizes() == at::IntArrayRef(chunks_as_shape());
+}
+
+}  // namespace fmmformer::cuda
