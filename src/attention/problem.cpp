@@ -166,12 +166,12 @@ Problem checked_problem(const char* function, const AttentionInputs& inputs,
           .options = resolved_options(options, q.size(1), q.size(3))};
 }
 
-at::Tensor expanded_weight(const std::optional<at::Tensor>& weight, at::IntArrayRef shape,
-                           at::ScalarType dtype, const at::Device& device) {
-  if (!weight) return at::ones(shape, at::TensorOptions().dtype(dtype).device(device));
-  const bool is_there = weight->scalar_type() == dtype && weight->sizes() == shape;
-  if (is_there && weight->is_contiguous()) return *weight;
-  return weight->to(dtype).expand(shape).contiguous();
+WeightStrides weight_strides(const at::Tensor& weight) {
+  const auto stride = [&](int64_t from_the_end) {
+    const bool varies = weight.dim() >= from_the_end && weight.size(-from_the_end) > 1;
+    return varies ? weight.stride(-from_the_end) : 0;
+  };
+  return {stride(3), stride(2), stride(1)};
 }
 
 bool is_uniform_over_channels(const std::optional<at::Tensor>& weight) {

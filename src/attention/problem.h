@@ -31,10 +31,11 @@ void check_kinds(const char* function, const AttentionInputs& inputs, const Blen
 /// The part of the check that needs no tensor.
 void check_options(const char* function, const FmmOptions& options);
 
-/// `weight` (or ones) as a contiguous tensor of `shape` in `dtype`; the caller has checked that it
-/// broadcasts.
-at::Tensor expanded_weight(const std::optional<at::Tensor>& weight, at::IntArrayRef shape,
-                           at::ScalarType dtype, const at::Device& device);
+/// A weight's strides as [maps, heads, channels]: 0 where one number stands for many.
+struct WeightStrides {
+  int64_t map, head, channel;
+};
+WeightStrides weight_strides(const at::Tensor& weight);
 
 /// Whether a weight is the same for all channels of a head.
 bool is_uniform_over_channels(const std::optional<at::Tensor>& weight);

@@ -10,6 +10,7 @@
 
 #include "attention/cpu/parallel.h"
 #include "attention/feature_map.h"
+#include "attention/fmm/cpu/blend_weights.h"
 #include "attention/fmm/fmm_schema.h"
 #include "attention/fmm/fmm_step.h"
 
@@ -125,10 +126,8 @@ void step(StepCall& call, Tensor& out) {
                     "; allowed is 0 or more; give the state that prefill made");
   const int64_t slot = left > 0 ? position % left : 0;
   const at::ScalarType type = accumulation_type(token.q.scalar_type());
-  const Tensor near_weight =
-      expanded_weight(weights.near_weight, {heads, value_dim}, type, at::kCPU);
-  const Tensor far_weight =
-      expanded_weight(weights.far_weight, {maps, heads, value_dim}, type, at::kCPU);
+  const auto near_weight = cpu::spread_weight<Real>(weights.near_weight, 1, heads, value_dim);
+  const auto far_weight = cpu::spread_weight<Real>(weights.far_weight, maps, heads, value_dim);
   const Tensor q = plain_rows(token.q, type), k = plain_rows(token.k, type),
                v = plain_rows(token.v, type);
   const Tensor mask = token.token_mask ? token.token_mask->contiguous() : Tensor();
@@ -150,13 +149,13 @@ void step(StepCall& call, Tensor& out) {
           state.far_sums.data_ptr<Real>() + pair * maps * dim * value_dim,
           state.far_key_sums.data_ptr<Real>() + pair * maps * dim};
       if (options.window) {
-        add_near(problem, head, query, key, value,
-                 near_weight.const_data_ptr<Real>() + h * value_dim, result.data());
+        add_near(problem, head, query, key, value, near_weight.data() + h * value_dim,
+                 result.data());
       }
       for (int64_t l = 0; l < maps; ++l) {
         add_far(problem, options.feature_maps[l], head.sums + l * dim * value_dim,
                 head.key_sums + l * dim, query, key, value,
-                far_weight.const_data_ptr<Real>() + (l * heads + h) * value_dim, result.data());
+                far_weight.data() + (l * heads + h) * value_dim, result.data());
       }
       if (left > 0) {  // the oldest key has just been seen for the last time
         std::copy_n(key, dim, head.keys + slot * head.slot_stride);

@@ -14,6 +14,7 @@
 #include "attention/cpu/huge_pages.h"
 #include "attention/cpu/parallel.h"
 #include "attention/cpu/tensor_views.h"
+#include "attention/fmm/cpu/blend_weights.h"
 #include "attention/fmm/cpu/sweep.h"
 #include "attention/fmm/cpu/tasks.h"
 #include "attention/fmm/fmm_schema.h"
@@ -24,27 +25,27 @@ namespace {
 
 using at::Tensor;
 using cpu::Arena, cpu::Cut, cpu::FarState, cpu::FarStates, cpu::OwnSums, cpu::Segment,
-    cpu::SweepArgs;
-using cpu::on_huge_pages, cpu::own_state, cpu::pack_state, cpu::shares_states, cpu::unpack_state,
-    cpu::view_of;
+    cpu::SweepArgs, cpu::WeightSums;
+using cpu::on_huge_pages, cpu::own_state, cpu::pack_state, cpu::shares_states, cpu::spread_weight,
+    cpu::unpack_state, cpu::view_of, cpu::weight_gradient;
 using OptionalTensor = std::optional<Tensor>;
 using Tensors5 = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 // The tensors that SweepArgs points into but that the caller did not give in this form.
+template <typename Real>
 struct Prepared {
-  Tensor mask, near_weight, far_weight;
+  Tensor mask;
+  std::vector<Real> near_weight, far_weight;
 };
 
 template <typename Real>
 SweepArgs<Real> sweep_args(const Problem& problem, const AttentionInputs& inputs,
-                           const BlendWeights& weights, Prepared& prepared) {
+                           const BlendWeights& weights, Prepared<Real>& prepared) {
   const FmmOptions& options = problem.options;
-  const at::ScalarType real = accumulation_type(inputs.q.scalar_type());
   prepared.near_weight =
-      expanded_weight(weights.near_weight, {problem.heads, problem.value_dim}, real, at::kCPU);
-  prepared.far_weight =
-      expanded_weight(weights.far_weight,
-                      {problem.feature_maps(), problem.heads, problem.value_dim}, real, at::kCPU);
+      spread_weight<Real>(weights.near_weight, 1, problem.heads, problem.value_dim);
+  prepared.far_weight = spread_weight<Real>(weights.far_weight, problem.feature_maps(),
+                                            problem.heads, problem.value_dim);
   SweepArgs<Real> args;
   args.element = cpu::element_of(inputs.q.scalar_type());
   args.batch = problem.batch, args.length = problem.length, args.heads = problem.heads;
@@ -52,7 +53,7 @@ SweepArgs<Real> sweep_args(const Problem& problem, const AttentionInputs& inputs
   args.q = view_of(inputs.q), args.k = view_of(inputs.k), args.v = view_of(inputs.v);
   if (inputs.token_mask) {
     prepared.mask = inputs.token_mask->contiguous();
-    args.token_mask = prepared.mask.const_data_ptr<bool>();
+    args.token_mask = prepared.mask.template const_data_ptr<bool>();
   }
   if (options.window) {
     args.has_near = true;
@@ -72,8 +73,8 @@ SweepArgs<Real> sweep_args(const Problem& problem, const AttentionInputs& inputs
   args.far_scale = static_cast<Real>(options.far_scale);
   args.uniform_weights = problem.value_dim == 1 || (is_uniform_over_channels(weights.near_weight) &&
                                                     is_uniform_over_channels(weights.far_weight));
-  args.near_weight = prepared.near_weight.const_data_ptr<Real>();
-  args.far_weight = prepared.far_weight.const_data_ptr<Real>();
+  args.near_weight = prepared.near_weight.data();
+  args.far_weight = prepared.far_weight.data();
   return args;
 }
 
@@ -100,7 +101,7 @@ Tensors5 forward(const Problem& problem, const AttentionInputs& inputs, const Bl
     return at::empty(kept ? shape : at::IntArrayRef{0}, sums);
   };
 
-  Prepared prepared;
+  Prepared<Real> prepared;
   SweepArgs<Real> args = sweep_args<Real>(problem, inputs, weights, prepared);
   const bool state_kept = maps > 0 && (keep_state || !args.causal);
   Tensor out = on_huge_pages(at::empty({batch, length, heads, problem.value_dim}, like_q));
@@ -133,28 +134,6 @@ Tensors5 forward(const Problem& problem, const AttentionInputs& inputs, const Bl
   return {out, log_sum_exp, normalisers, far_sums, far_key_sums};
 }
 
-// by_task: [tasks, maps + 1, channels, or 1 for all of them], as the gradient of a weight. A plain
-// loop in the order of the tasks: torch's sums may be cut by the number of threads.
-Tensor weight_gradient(const Tensor& by_task, const Cut& cut, int64_t first_map, int64_t maps,
-                       const Tensor& weight) {
-  const int64_t channels = by_task.size(2);
-  Tensor gradient = at::zeros(weight.sizes(), at::kDouble);
-  // As large as what it broadcasts to, with stride 0 where one number stands for many.
-  const Tensor target = gradient.expand({maps, cut.heads, channels});
-  double* to = gradient.data_ptr<double>();
-  const double* from = by_task.const_data_ptr<double>();
-  for (int64_t task = 0; task < cut.tasks(); ++task) {
-    const int64_t head = cut.segment(task).head;
-    for (int64_t l = 0; l < maps; ++l) {
-      const double* row = from + task * by_task.stride(0) + (first_map + l) * by_task.stride(1);
-      for (int64_t e = 0; e < channels; ++e) {
-        to[l * target.stride(0) + head * target.stride(1) + e * target.stride(2)] += row[e];
-      }
-    }
-  }
-  return gradient.to(weight.scalar_type());
-}
-
 // A task has the whole sequence to itself, and one sweep makes all its gradients.
 template <typename Real>
 bool goes_back_in_one_sweep(const SweepArgs<Real>& args, const Cut& cut) {
@@ -165,15 +144,13 @@ bool goes_back_in_one_sweep(const SweepArgs<Real>& args, const Cut& cut) {
 // uniform, else to channel_sums.
 template <typename Real>
 void backward_sweeps(const SweepArgs<Real>& args, const Cut& cut, const ForwardResult& saved,
-                     Tensor& weight_sums, Tensor& channel_sums) {
-  const int64_t maps = args.maps, value_width = cpu::padded(args.value_dim);
+                     WeightSums& weight_sums, WeightSums& channel_sums) {
+  const int64_t maps = args.maps;
   const auto queries = [&](int64_t task, Arena& arena, FarState<Real> keys, FarState<Real> sums) {
-    query_sweep(args, cut.segment(task), arena, keys, sums,
-                weight_sums.data_ptr<double>() + task * (maps + 1));
+    query_sweep(args, cut.segment(task), arena, keys, sums, weight_sums.of(task));
   };
   const auto keys = [&](int64_t task, Arena& arena, FarState<Real> sums) {
-    key_sweep(args, cut.segment(task), arena, sums,
-              channel_sums.data_ptr<double>() + task * (maps + 1) * value_width);
+    key_sweep(args, cut.segment(task), arena, sums, channel_sums.of(task));
   };
   const auto restore_total = [&](int64_t task, FarState<Real> state) {
     const int64_t pair = task / cut.segments, rows = maps * args.head_dim;
@@ -184,8 +161,7 @@ void backward_sweeps(const SweepArgs<Real>& args, const Cut& cut, const ForwardR
   if (goes_back_in_one_sweep(args, cut)) {
     cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
       backward_sweep(args, cut.segment(task), arena, own_state(args, OwnSums::kQueries),
-                     weight_sums.data_ptr<double>() + task * (maps + 1),
-                     channel_sums.data_ptr<double>() + task * (maps + 1) * value_width);
+                     weight_sums.of(task), channel_sums.of(task));
     });
   } else if (!shares_states(args, cut)) {
     cpu::parallel_tasks(cut.tasks(), cut.cost(args), [&](int64_t task, Arena& arena) {
@@ -215,8 +191,8 @@ void backward_sweeps(const SweepArgs<Real>& args, const Cut& cut, const ForwardR
 template <typename Real>
 Tensors5 backward(const Problem& problem, const Tensor& grad_out, const AttentionInputs& inputs,
                   const BlendWeights& weights, const ForwardResult& saved) {
-  const int64_t maps = problem.feature_maps(), value_width = cpu::padded(problem.value_dim);
-  Prepared prepared;
+  const int64_t maps = problem.feature_maps();
+  Prepared<Real> prepared;
   SweepArgs<Real> args = sweep_args<Real>(problem, inputs, weights, prepared);
   const Tensor grad =
       grad_out.stride(3) == 1 || grad_out.size(3) == 1 ? grad_out : grad_out.contiguous();
@@ -238,12 +214,11 @@ Tensors5 backward(const Problem& problem, const Tensor& grad_out, const Attentio
   args.near_dk = view_of(near_dk), args.near_dv = view_of(near_dv);
   args.row_dots = row_dots.template data_ptr<Real>();
 
-  Tensor weight_sums = at::zeros({cut.tasks(), maps + 1, 1}, at::kDouble);
-  Tensor channel_sums = at::zeros({cut.tasks(), maps + 1, value_width}, at::kDouble);
+  WeightSums weight_sums(cut.tasks(), maps, 1, 1);
+  WeightSums channel_sums(cut.tasks(), maps, problem.value_dim, cpu::padded(problem.value_dim));
   backward_sweeps(args, cut, saved, weight_sums, channel_sums);
 
-  const Tensor by_task =
-      args.uniform_weights ? weight_sums : channel_sums.slice(-1, 0, problem.value_dim);
+  const WeightSums& by_task = args.uniform_weights ? weight_sums : channel_sums;
   const auto gradient_of = [&](const OptionalTensor& weight, int64_t first_map, int64_t count) {
     return weight ? weight_gradient(by_task, cut, first_map, count, *weight)
                   : at::empty({0}, inputs.q.options());

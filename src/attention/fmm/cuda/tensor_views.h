@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "attention/fmm/cuda/sweep.h"
+#include "attention/problem.h"
 
 namespace fmmformer::cuda {
 
@@ -41,13 +42,10 @@ inline View view_of(const at::Tensor& tensor, int64_t first = 0) {
 /// number for many.
 inline Weight weight_view(const std::optional<at::Tensor>& weight, int64_t first = 0) {
   if (!weight) return {};
-  const auto stride = [&](int64_t from_the_end) {
-    const bool varies = weight->dim() >= from_the_end && weight->size(-from_the_end) > 1;
-    return varies ? weight->stride(-from_the_end) : 0;
-  };
-  const char* data =
-      static_cast<const char*>(weight->data_ptr()) + stride(1) * first * weight->element_size();
-  return {data, weight_type(weight->scalar_type()), stride(3), stride(2), stride(1)};
+  const WeightStrides strides = weight_strides(*weight);
+  const char* data = static_cast<const char*>(weight->data_ptr()) +
+                     strides.channel * first * weight->element_size();
+  return {data, weight_type(weight->scalar_type()), strides.map, strides.head, strides.channel};
 }
 
 /// A weight's own shape as [maps, heads, channels], for its gradient.
