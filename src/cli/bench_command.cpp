@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench_rows.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/compiled_peer.h"
@@ -169,9 +170,11 @@ void warn_when_busy() {
                others);
 }
 
-void measure_rows(BenchmarkRecord& record, const std::vector<AttentionCase>& cases,
-                  const AttentionBenchOptions& options, const BenchmarkOptions& settings) {
-  if (cases.empty()) return;
+nlohmann::json measure_rows(const std::vector<AttentionCase>& cases,
+                            const AttentionBenchOptions& options,
+                            const BenchmarkOptions& settings) {
+  nlohmann::json rows = nlohmann::json::array();
+  if (cases.empty()) return rows;
   std::vector<std::string> columns;
   for (const Peer* peer : settings.peers) columns.emplace_back(peer->name);
   std::vector<PeerResult> compiled;
@@ -182,11 +185,13 @@ void measure_rows(BenchmarkRecord& record, const std::vector<AttentionCase>& cas
   }
   std::printf("%s\n", table_heading(columns).c_str());
   for (size_t i = 0; i < cases.size(); ++i) {
-    record.rows.push_back(measure_case(cases[i], settings));
-    if (options.compiled) record.rows.back().peers.push_back(compiled[i]);
-    std::printf("%s\n", table_row(record.rows.back(), columns).c_str());
-    std::fflush(stdout);
+    rows.push_back(measured_row(columns, [&] {
+      BenchmarkRow row = measure_case(cases[i], settings);
+      if (options.compiled) row.peers.push_back(compiled[i]);
+      return row;
+    }));
   }
+  return rows;
 }
 
 void measure_variant_rows(BenchmarkRecord& record, const BenchmarkOptions& settings) {
@@ -199,7 +204,8 @@ void measure_variant_rows(BenchmarkRecord& record, const BenchmarkOptions& setti
 int run_bench_attention(const CommandLine& line) {
   AttentionBenchOptions options;
   CLI::App app(
-      "Times fmm_attention, forward and backward, beside what else a user has, in one process.");
+      "Times fmm_attention, forward and backward, beside what else a user has, each case in one "
+      "process.");
   add_options(app, options);
   if (!read_options(app, line)) return kDone;
 
@@ -221,14 +227,15 @@ int run_bench_attention(const CommandLine& line) {
   use_device(options.device);
   warn_when_busy();
   BenchmarkRecord record{
-      .machine = describe_machine(), .command = line.text(), .pass = settings.pass};
+      .machine = measured_machine(), .command = line.text(), .pass = settings.pass};
   settings.product_rate = record.machine.product_rate;
   std::printf("%s\n%s; a peer's column says how many times our time it takes\n",
               machine_text(record.machine).c_str(),
               options.forward ? "forward" : "forward + backward");
-  measure_rows(record, cases, options, settings);
+  const nlohmann::json rows = measure_rows(cases, options, settings);
   if (options.variants) measure_variant_rows(record, settings);
-  if (!options.json.empty()) write_file_atomically(options.json, to_json(record).dump(2) + "\n");
+  if (!options.json.empty())
+    write_file_atomically(options.json, to_json(record, rows).dump(2) + "\n");
   return kDone;
 }
 

@@ -32,24 +32,6 @@ std::string ratio_text(const BenchmarkRow& row, const std::string& peer) {
   return formatted("%.2fx", found->ratio);
 }
 
-json row_json(const BenchmarkRow& row) {
-  json peers = json::object();
-  for (const PeerResult& peer : row.peers) {
-    if (!peer.timing) {
-      peers[peer.name] = {{"not_run", peer.why_not}};
-      continue;
-    }
-    peers[peer.name] = timing_json(*peer.timing);
-    peers[peer.name]["times_ours"] = peer.ratio;
-    if (peer.peak_bytes > 0) peers[peer.name]["peak_bytes"] = peer.peak_bytes;
-  }
-  return {{"case", row.attention_case.name},       {"shape", case_json(row.attention_case)},
-          {"dtype", bench::dtype_name(row.dtype)}, {"ours", timing_json(row.ours)},
-          {"floor_ms", row.floor * 1e3},           {"times_floor", row.times_floor()},
-          {"product_share", row.product_share()},  {"tokens_per_second", row.tokens_per_second()},
-          {"peak_bytes", row.peak_bytes},          {"peers", peers}};
-}
-
 }  // namespace
 
 std::string table_heading(const std::vector<std::string>& peers) {
@@ -82,9 +64,25 @@ std::string variant_row(const bench::VariantRow& row) {
                    row.times_plain);
 }
 
-json to_json(const BenchmarkRecord& record) {
-  json rows = json::array();
-  for (const BenchmarkRow& row : record.rows) rows.push_back(row_json(row));
+json row_json(const BenchmarkRow& row) {
+  json peers = json::object();
+  for (const PeerResult& peer : row.peers) {
+    if (!peer.timing) {
+      peers[peer.name] = {{"not_run", peer.why_not}};
+      continue;
+    }
+    peers[peer.name] = timing_json(*peer.timing);
+    peers[peer.name]["times_ours"] = peer.ratio;
+    if (peer.peak_bytes > 0) peers[peer.name]["peak_bytes"] = peer.peak_bytes;
+  }
+  return {{"case", row.attention_case.name},       {"shape", case_json(row.attention_case)},
+          {"dtype", bench::dtype_name(row.dtype)}, {"ours", timing_json(row.ours)},
+          {"floor_ms", row.floor * 1e3},           {"times_floor", row.times_floor()},
+          {"product_share", row.product_share()},  {"tokens_per_second", row.tokens_per_second()},
+          {"peak_bytes", row.peak_bytes},          {"peers", peers}};
+}
+
+json to_json(const BenchmarkRecord& record, const json& rows) {
   json variants = json::array();
   for (const bench::VariantRow& row : record.variants) {
     variants.push_back({{"variant", row.name},

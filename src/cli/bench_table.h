@@ -15,7 +15,6 @@ struct BenchmarkRecord {
   bench::Machine machine;
   std::string command;  // that made it
   bench::Pass pass = bench::Pass::kForwardBackward;
-  std::vector<bench::BenchmarkRow> rows = {};
   std::vector<bench::VariantRow> variants = {};
 };
 
@@ -28,6 +27,8 @@ std::string table_row(const bench::BenchmarkRow& row, const std::vector<std::str
 std::string variant_heading();
 std::string variant_row(const bench::VariantRow& row);
 
-nlohmann::json to_json(const BenchmarkRecord& record);
+nlohmann::json row_json(const bench::BenchmarkRow& row);
+/// `rows`: an array of row_json.
+nlohmann::json to_json(const BenchmarkRecord& record, const nlohmann::json& rows);
 
 }  // namespace fmmformer::cli

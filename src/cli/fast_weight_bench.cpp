@@ -11,6 +11,7 @@
 #include "bench/fast_weight_benchmark.h"
 #include "bench/gpu.h"
 #include "bench/gpu_timing.h"
+#include "cli/bench_rows.h"
 #include "cli/bench_table.h"
 #include "cli/device_options.h"
 #include "cli/gpu_bench_table.h"
@@ -61,20 +62,19 @@ void bench_on_cpu(const FastWeightBenchOptions& given, const CommandLine& line) 
   if (given.quick) options.plan = {.warm_up_seconds = 0.05, .seconds = 0.4, .minimum_repeats = 3};
 
   BenchmarkRecord record{
-      .machine = describe_machine(), .command = line.text(), .pass = options.pass};
+      .machine = measured_machine(), .command = line.text(), .pass = options.pass};
   options.product_rate = record.machine.product_rate;
   std::printf("%s\n%s; a peer's column says how many times our time it takes\n%s\n",
               machine_text(record.machine).c_str(),
               given.forward ? "forward" : "forward + backward",
               table_heading(fast_weight_peers()).c_str());
   constexpr int64_t kLongestQuick = 2048;
+  nlohmann::json rows = nlohmann::json::array();
   for (const FastWeightCase& one : fast_weight_cases_with_tag(CaseTag::kTiming)) {
     if (given.quick && one.attention.length > kLongestQuick) continue;
-    record.rows.push_back(measure_case(one, options));
-    std::printf("%s\n", table_row(record.rows.back(), fast_weight_peers()).c_str());
-    std::fflush(stdout);
+    rows.push_back(measured_row(fast_weight_peers(), [&] { return measure_case(one, options); }));
   }
-  if (!given.json.empty()) write_file_atomically(given.json, to_json(record).dump(2) + "\n");
+  if (!given.json.empty()) write_file_atomically(given.json, to_json(record, rows).dump(2) + "\n");
 }
 
 using PeersOfCases = std::map<std::string, std::vector<GpuPeerResult>>;
