@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #endif
 
+#include <cstddef>
 #include <cstdint>
 
 namespace fmmformer::cpu {
@@ -21,12 +22,12 @@ inline constexpr int64_t kFreshMemoryBytes = int64_t{32} << 20;
 /// again, and stay as they are.
 inline at::Tensor on_huge_pages(at::Tensor fresh) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-  constexpr uintptr_t kPage = uintptr_t{2} << 20;
+  constexpr size_t kPage = size_t{2} << 20;
   if (static_cast<int64_t>(fresh.nbytes()) >= kFreshMemoryBytes) {
-    const auto begin = reinterpret_cast<uintptr_t>(fresh.data_ptr());
-    const uintptr_t first = (begin + kPage - 1) / kPage * kPage;
-    const uintptr_t end = (begin + fresh.nbytes()) / kPage * kPage;
-    madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);  // a wish: may fail
+    char* begin = static_cast<char*>(fresh.data_ptr());
+    const size_t before = (kPage - reinterpret_cast<uintptr_t>(begin) % kPage) % kPage;
+    const size_t whole_pages = (fresh.nbytes() - before) / kPage * kPage;
+    madvise(begin + before, whole_pages, MADV_HUGEPAGE);  // a wish: may fail
   }
 #endif
   return fresh;
