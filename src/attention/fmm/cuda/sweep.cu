@@ -122,17 +122,21 @@ __device__ void store_weight(const WeightGradient& gradient, int64_t index, doub
   }
 }
 
-// A block for each number of a gradient: sums over everything that the number stands for, always in
-// the same order. Of a number that stands for all channels, only every `channel_step`-th holds
-// anything. Index: 32 bits where they suffice, since divisions are all that this costs.
-template <typename Index>
+// A block has kNumbers neighbouring numbers of a gradient, whose sums lie side by side where they
+// are of different channels: sums over everything that a number stands for, always in the same
+// order. Of a number that stands for all channels, only every `channel_step`-th holds anything.
+// Index: 32 bits where they suffice, since divisions are all that this costs.
+template <typename Index, int kNumbers>
 __global__ void reduce_kernel(const float* sums, Index batch, Index heads, Index segments,
                               Index all_maps, Index value_dim, Index channel_step,
                               WeightGradient near_weight, WeightGradient far_weight) {
   const int64_t near_count = near_weight.maps * near_weight.heads * near_weight.channels;
-  const bool near = blockIdx.x < near_count;
+  constexpr int kShares = kThreads / kNumbers;  // threads of a number
+  const int share = threadIdx.x / kNumbers;
+  const int64_t number = int64_t(blockIdx.x) * kNumbers + threadIdx.x % kNumbers;
+  const bool near = number < near_count;
   const WeightGradient& gradient = near ? near_weight : far_weight;
-  const int64_t index = near ? blockIdx.x : blockIdx.x - near_count;
+  const int64_t index = near ? number : number - near_count;
   const Index channel = index % gradient.channels,
               head = index / gradient.channels % gradient.heads,
               map = index / (gradient.channels * gradient.heads);
@@ -143,7 +147,7 @@ __global__ void reduce_kernel(const float* sums, Index batch, Index heads, Index
       gradient.channels == 1 ? (value_dim + channel_step - 1) / channel_step : 1;
   const Index count = batch * segments * some_heads * maps * some_channels;
   double sum = 0;
-  for (Index i = threadIdx.x; i < count; i += kThreads) {
+  for (Index i = share; i < count; i += kShares) {
     const Index c = i % some_channels * channel_step + channel, rest = i / some_channels;
     const Index l = rest % maps + first_map, rest2 = rest / maps;
     const Index segment = rest2 % segments, rest3 = rest2 / segments;
@@ -154,11 +158,11 @@ __global__ void reduce_kernel(const float* sums, Index batch, Index heads, Index
   __shared__ double parts[kThreads];
   parts[threadIdx.x] = sum;
   __syncthreads();
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+  for (int half = kShares / 2; half > 0; half /= 2) {
+    if (share < half) parts[threadIdx.x] += parts[threadIdx.x + half * kNumbers];
     __syncthreads();
   }
-  if (threadIdx.x == 0) store_weight(gradient, index, parts[0]);
+  if (share == 0) store_weight(gradient, index, parts[threadIdx.x]);
 }
 
 /// All of the operator's maps, the first ones of the paper's, in bf16 or fp32.
@@ -312,15 +316,22 @@ cudaError_t reduce_weight_sums(const SweepArgs& args, const WeightGradient& near
       with_launcher(all, [](auto, auto shape) { return int(shape.kValueDim); });
   const int64_t sums =
       args.batch * args.heads * args.segments * (args.all_maps + 1) * args.all_channels;
+  // Neighbours together where a number has few terms, which few threads add up.
+  const auto has_rows = [&](const WeightGradient& gradient) {
+    const int64_t terms = args.batch * args.segments * (gradient.heads == 1 ? args.heads : 1);
+    return gradient.channels % kWarpSize == 0 && terms <= 128 &&
+           (gradient.maps != 1 || args.all_maps == 1);
+  };
+  const bool in_rows = has_rows(far_weight) && has_rows(near_weight);
   const auto reduce = [&](auto* kernel) {
-    kernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(
+    kernel<<<static_cast<unsigned>(in_rows ? count / kWarpSize : count), kThreads, 0, stream>>>(
         args.weight_sums, args.batch, args.heads, args.segments, args.all_maps, args.all_channels,
         args.uniform_weights ? pass_channels : 1, near_weight, far_weight);
   };
-  if (sums + kThreads < INT32_MAX)
-    reduce(reduce_kernel<int32_t>);
+  if (sums + kThreads >= INT32_MAX)
+    in_rows ? reduce(reduce_kernel<int64_t, kWarpSize>) : reduce(reduce_kernel<int64_t, 1>);
   else
-    reduce(reduce_kernel<int64_t>);
+    in_rows ? reduce(reduce_kernel<int32_t, kWarpSize>) : reduce(reduce_kernel<int32_t, 1>);
   return cudaGetLastError();
 }
 
