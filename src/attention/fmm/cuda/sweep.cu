@@ -266,6 +266,9 @@ cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream) {
 
 int gradient_segments(const SweepArgs& args, const Gpu& gpu) {
   namespace both_sides = chunks::both_sides;
+  // Scaled feature rows tell slopes only where the scale is positive.
+  if (args.walks == Walks::kNarrow)
+    return args.far_scale > 0 && gpu.shared_bytes >= narrow::kBothSidesBytes ? 1 : 0;
   if (args.walks != Walks::kWarpgroups || args.head_dim != 64 || args.drop_below > 0) return 0;
   if (args.maps > both_sides::kMostMaps || args.length > both_sides::kLongest) return 0;
   if (gpu.shared_bytes < both_sides::kSharedBytes) return 0;
@@ -280,10 +283,14 @@ int gradient_segments(const SweepArgs& args, const Gpu& gpu) {
   return 10 * blocks >= 9 * rounds * kMultiprocessors ? static_cast<int>(segments) : 0;
 }
 int64_t chunk_state_bytes(const SweepArgs& args) {
+  static_assert(narrow::kRows == chunks::kChunk);
   const int64_t chunks = (args.length + chunks::kChunk - 1) / chunks::kChunk;
+  if (args.walks == Walks::kNarrow)
+    return args.batch * args.heads * chunks * narrow::Entry::bytes(args.maps);
   return args.batch * args.heads * chunks * chunks::both_sides::entry_bytes(args.maps);
 }
 cudaError_t gradient_sweep(const SweepArgs& args, cudaStream_t stream) {
+  if (args.walks == Walks::kNarrow) return narrow::Launcher::gradient_sweep(args, stream);
   return chunks::both_sides::Launcher::gradient_sweep(args, stream);
 }
 

@@ -209,10 +209,10 @@ cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dk and dv; weight_sums where weights differ by channel.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
 
-/// Gradients of queries and keys in one sweep (chunks/both_sides), of those calls of
-/// Walks::kWarpgroups that it serves: D of 64, up to two maps, no dropout, short sequences. It cuts
-/// a sequence into segments of its own, and needs what the forward sweep keeps in chunk_states.
-/// 0: it does not serve the call.
+/// Gradients of queries and keys in one sweep (chunks/both_sides, narrow/both_sides), of those calls
+/// of Walks::kWarpgroups that it serves (D of 64, up to two maps, no dropout, short sequences) and
+/// of Walks::kNarrow where far_scale is positive. It cuts a sequence into segments of its own, and
+/// needs what the forward sweep keeps in chunk_states. 0: it does not serve the call.
 int gradient_segments(const SweepArgs& args, const Gpu& gpu);
 int64_t chunk_state_bytes(const SweepArgs& args);
 /// Writes what query_sweep and key_sweep write, but for row_dots; makes itself what segments begin

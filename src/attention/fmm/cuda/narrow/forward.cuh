@@ -2,15 +2,16 @@
 // The forward sweep: out, log_sum_exp, normalisers.
 #pragma once
 
+#include "attention/fmm/cuda/bulk_copy.cuh"
+#include "attention/fmm/cuda/narrow/features.cuh"
 #include "attention/fmm/cuda/narrow/near.cuh"
 #include "attention/fmm/cuda/narrow/state.cuh"
 
 namespace fmmformer::cuda::narrow {
 
-/// Feature rows of the warp's keys, and their sums, for all to see; zeros for dead ones. A barrier
-/// must follow.
+/// Feature rows of the warp's keys in shared memory; zeros for dead ones.
 template <typename G>
-__device__ __forceinline__ void show_keys(const Sequence<G>& at) {
+__device__ __forceinline__ void make_key_features(const Sequence<G>& at) {
   const Inputs<G> k(at.band_tile(0, at.warp), at.lane);
   const uint32_t tile = at.warp * kTileBytes;
   each_map<G>([&](auto map) {
@@ -31,6 +32,11 @@ __device__ __forceinline__ void show_keys(const Sequence<G>& at) {
     }
     __syncwarp();
   }
+}
+/// ... and their sums, for all to see. A barrier must follow.
+template <typename G>
+__device__ __forceinline__ void show_keys(const Sequence<G>& at) {
+  make_key_features(at);
 #pragma unroll
   for (int l = 0; l < G::kMaps; ++l) sum_tile(at, l, {{kOnes, kOnes, kOnes, kOnes}});
   show_to_warpgroup();
@@ -41,11 +47,16 @@ template <typename G>
 __device__ __forceinline__ void far_forward(const Sequence<G>& at, Rows& out, float* normalisers) {
   const SweepArgs& args = at.args;
   const Inputs<G> q(at.own_tile(0), at.lane);
-  const uint64_t values = rows_operand(at.band_chunk(1, 0));
+  // To the next tile of v, while the columns beside it stay where they are.
+  constexpr int64_t kStep = (kTileBytes >> 4) - (int64_t(kTileBytes >> 4) << 16);
+  const uint64_t values = with_columns_of(rows_operand(at.band_chunk(1, 0)), at.band_chunk(1, 0),
+                                          at.memory + G::kUnits);
+  const uint32_t live = at.live(at.tile());
   each_map_in_turn<G>([&](int l) {
     Fragments f;
     with_map<G>(l, [&](auto map) { q.features(map, f); });
-    const uint64_t keys = rows_operand(at.features(l)), state = rows_operand(at.state(l));
+    const uint64_t keys = rows_operand(at.features(0)) + l * kChunkStep,
+                   state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
     Fragment inner[kTiles];
     {
       Block scores[kTiles];
@@ -53,33 +64,34 @@ __device__ __forceinline__ void far_forward(const Sequence<G>& at, Rows& out, fl
       begin_64<false>(scores, f[0], keys), begin_64<true>(scores, f[1], keys + 2);
       await_warpgroup_products();
       arrived(scores);
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) inner[t] = rounded(scores[t]);
+      round_seen</*kBefore=*/false>(inner, scores, at.warp);
     }
-    cut</*kBefore=*/false>(inner, at.warp);
     Rows sum;
-    float before[4];  // sums of feature rows: two of the columns that follow v's
+    float norms[4];  // two of the columns that follow v's
     begin_warpgroup_products();
-    begin_40<false>(sum, before, f[0], state), begin_40<true>(sum, before, f[1], state + 2);
+    begin_40<false, false>(sum, norms, f[0], state);
+    begin_40<true, false>(sum, norms, f[1], state + 2);
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t)
-      begin_32<true, true>(sum, inner[t], values + t * (kTileBytes >> 4));
-    float inside[4] = {0.f, 0.f, 0.f, 0.f};
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) Bf16::multiply(inside, inner[t], {{kOnes, kOnes}});
+    for (int t = 0; t < kTiles; ++t) begin_40<true, true>(sum, norms, inner[t], values + t * kStep);
     await_warpgroup_products();
     arrived(sum);
-    asm volatile("" : "+f"(before[0]), "+f"(before[1]), "+f"(before[2]), "+f"(before[3])::"memory");
-    float factor[2];
+    asm volatile("" : "+f"(norms[0]), "+f"(norms[1]), "+f"(norms[2]), "+f"(norms[3])::"memory");
+    float norm[2], factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float mine = before[2 * r] + before[2 * r + 1];  // right in a quad's first lane
-      float norm = inside[2 * r] + __shfl_sync(~0u, mine, lane_id() & ~3) + args.eps;
-      if (!at.row_sums()) norm = args.fixed_norm;
-      const int token = at.tile() * kBlockDim + row_of(2 * r);
-      if (at.row_sums() && lane_id() % 4 == 0 && token < args.length)
-        normalisers[int64_t(l) * args.length + token] = norm;
-      factor[r] = args.far_scale * reciprocal(norm);
+      const float mine = norms[2 * r] + norms[2 * r + 1];  // right in a quad's first lane
+      norm[r] = __shfl_sync(~0u, mine, lane_id() & ~3) + args.eps;
+      if (!at.row_sums()) norm[r] = args.fixed_norm;
+      factor[r] = args.far_scale * reciprocal(norm[r]);
+    }
+    if (const int r = lane_id() % 4; r < 2) {  // a lane for each row
+      const int row = row_of(2 * r), token = at.tile() * kBlockDim + row;
+      if (at.row_sums() && token < args.length)
+        normalisers[int64_t(l) * args.length + token] = r ? norm[1] : norm[0];
+      at.kept(Entry::factors(G::kMaps) + l * Entry::kRowBytes, kBlockDim)[row] = !(live >> row & 1)
+                                                                                     ? 0.f
+                                                                                 : r ? factor[1]
+                                                                                     : factor[0];
     }
     add_field(at, out, sum, factor, l);
   });
@@ -90,14 +102,30 @@ template <typename G>
 __device__ __forceinline__ void begin_walk(const Sequence<G>& at) {
   const SweepArgs& args = at.args;
   at.find_live();
+  at.find_bases();
+  __syncthreads();
+  if (at.warp >= 2) at.copy_band(-1, kK, kV);
+  at.copy_band(0, kK, kV);
+  at.copy_own(0, kQ, kGradOut);
+  // While rows are on their way:
   at.load_weights();
   if (args.has_near) Band<G>::fill(args);
-  __syncthreads();
-  if (at.warp >= 2) at.copy_band(-1, args.k, args.v);
-  at.copy_band(0, args.k, args.v);
-  at.copy_own(0, args.q, args.grad_out);
   wait_for_copies();
   __syncthreads();
+}
+
+/// Begins to keep a chunk's numbers; the state before the chunk. By one thread.
+template <typename G>
+__device__ __forceinline__ void keep_numbers(const Sequence<G>& at, int chunk) {
+  constexpr int kBytes = Entry::number_bytes(G::kMaps);
+  begin_bulk_store(at.entry(chunk) + Entry::factors(G::kMaps),
+                   shared_at<char>(G::kKeptNumbers + (chunk & 1) * kBytes), kBytes);
+}
+template <typename G>
+__device__ __forceinline__ void keep_state(const Sequence<G>& at) {
+  unsigned char* to = at.entry(at.chunk);
+  static_assert(G::kStateBytes == Entry::kStateBytes);
+  begin_bulk_store(to, shared_at<char>(G::kStates), G::kMaps * Entry::kStateBytes);
 }
 
 template <typename G>
@@ -118,17 +146,21 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
       near_forward(band, out, log_sum_exp);
     else
       clear(out);
-    show_keys(at);
+    make_key_features(at);
+    show_to_warpgroup();
     __syncthreads();
-    if (more) at.copy_band(1, args.k, args.v);
+    const bool keeps = args.chunk_states && at.chunk > 0 && threadIdx.x == 0;
+    if (keeps) keep_state(at), keep_numbers(at, at.chunk - 1);
+    if (more) at.copy_band(1, kK, kV);
     commit_copies();
     far_forward(at, out, normalisers);
-    at.write(args.out, out, at.own_tile(0));
+    at.write(kOut, out, at.own_tile(0));
     __syncwarp();
-    if (more) at.copy_own(1, args.q, args.grad_out);
+    if (more) at.copy_own(1, kQ, kGradOut);
     commit_copies();
     if (more || args.made.sums) state.add(at, at.band_chunk(1, 0));
     wait_for_older_copies();
+    if (keeps) finish_bulk_stores();
     __syncthreads();
     if (!more) break;
     state.show(at);
@@ -137,6 +169,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     __syncwarp();
   }
   if (args.made.sums) state.store(at);
+  if (args.chunk_states) {
+    show_to_warpgroup();
+    __syncthreads();
+    if (threadIdx.x == 0) keep_numbers(at, at.chunk), finish_bulk_stores();
+  }
 }
 
 }  // namespace fmmformer::cuda::narrow

@@ -3,58 +3,12 @@
 // gradients.
 #pragma once
 
+#include "attention/fmm/cuda/narrow/features.cuh"
 #include "attention/fmm/cuda/narrow/near.cuh"
 #include "attention/fmm/cuda/narrow/state.cuh"
+#include "attention/fmm/cuda/narrow/weight_sums.cuh"
 
 namespace fmmformer::cuda::narrow {
-
-/// Sums for the gradients of weights that differ by channel: over tokens of v_j * (gradient of v
-/// before its weight). A lane has those of one channel: see channel().
-template <typename G>
-struct WeightSums {
-  float sums[G::kFields] = {};
-
-  /// Lanes that differ in a bit of g share their numbers out, half for each, until each has one.
-  __device__ __forceinline__ void add(int field, const Rows& rows, const Fragments& v) {
-    float x[kBlocks * 4] = {};
-#pragma unroll
-    for (int i = 0; i < kBlocks * 4; ++i) {
-      float low, high;
-      Bf16::unpack(v[i / 4].r[i % 4], low, high);
-      const float* pair = rows[i / 4][i % 4 / 2] + i % 2 * 2;
-      x[i / 2 * 2] += low * pair[0], x[i / 2 * 2 + 1] += high * pair[1];
-    }
-#pragma unroll
-    for (int half = kBlocks * 2; half > 0; half /= 2) {
-      const int bit = half * 4;
-      const bool upper = lane_id() & bit;
-#pragma unroll
-      for (int i = 0; i < half; ++i)
-        x[i] = (upper ? x[half + i] : x[i]) + __shfl_xor_sync(~0u, upper ? x[i] : x[half + i], bit);
-    }
-#pragma unroll
-    for (int i = 0; i < G::kFields; ++i) sums[i] += i == field ? x[0] : 0.f;
-  }
-  static __device__ __forceinline__ int channel() {
-    return lane_id() / 8 * 8 + lane_id() % 4 * 2 + lane_id() / 4 % 2;
-  }
-  /// The block's row of args.weight_sums, by way of memory that nobody reads. A barrier inside.
-  __device__ __forceinline__ void store(const Sequence<G>& at) const {
-    float* parts = shared_at<float>(G::kFeatures);
-#pragma unroll
-    for (int field = 0; field < G::kFields; ++field)
-      parts[(at.warp * G::kFields + field) * kDim + channel()] = sums[field];
-    __syncthreads();
-    for (int i = threadIdx.x; i < G::kFields * kDim; i += kThreads) {
-      const int field = i / kDim;
-      if (field == G::kMaps && !at.args.has_near) continue;
-      float sum = 0.f;
-      for (int warp = 0; warp < kWarps; ++warp) sum += parts[warp * G::kFields * kDim + i];
-      const int64_t row = at.pair * int64_t(at.args.all_maps + 1) + field;
-      at.args.weight_sums[row * at.args.all_channels + i % kDim] = sum;
-    }
-  }
-};
 
 /// Feature rows of the warp's queries times far_scale / norm, their sums times the rows' dots, and
 /// the dots themselves, all with a minus where dots are, for all to see. A barrier must follow.
@@ -102,11 +56,12 @@ __device__ __forceinline__ void show_queries(const Sequence<G>& at) {
 /// dx = v w T^T - y + (v w dO^T - dots) f.
 template <typename G>
 __device__ __forceinline__ void far_key(const Sequence<G>& at, Rows& dk, Rows& dv,
-                                        WeightSums<G>& weight_sums) {
+                                        float (&weight_sums)[G::kFields]) {
   constexpr int kTileStep = kTileBytes >> 4;
   const uint64_t grads = rows_operand(at.band_chunk(1, 0));
   each_map_in_turn<G>([&](int l) {
-    const uint64_t queries = rows_operand(at.features(l)), state = rows_operand(at.state(l));
+    const uint64_t queries = rows_operand(at.features(0)) + l * kChunkStep,
+                   state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
     Fragments x, v;
     with_map<G>(l, [&](auto map) { make_features<G>(map, x, at.own_tile(0), at.lane); });
     Fragment inner[kTiles];
@@ -116,10 +71,8 @@ __device__ __forceinline__ void far_key(const Sequence<G>& at, Rows& dk, Rows& d
       begin_64<false>(scores, x[0], queries), begin_64<true>(scores, x[1], queries + 2);
       await_warpgroup_products();
       arrived(scores);
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) inner[t] = rounded(scores[t]);
+      round_seen</*kBefore=*/true>(inner, scores, at.warp);
     }
-    cut</*kBefore=*/true>(inner, at.warp);
     {
       Rows value_sum;
       begin_warpgroup_products();
@@ -131,7 +84,9 @@ __device__ __forceinline__ void far_key(const Sequence<G>& at, Rows& dk, Rows& d
       await_warpgroup_products();
       arrived(value_sum);
       load_rows(v, at.own_tile(1), by_row(at.lane));
-      weight_sums.add(l, value_sum, v);
+      const float sum = sum_channel(value_sum, v);
+#pragma unroll
+      for (int i = 0; i < G::kMaps; ++i) weight_sums[i] += i == l ? sum : 0.f;
       const float ones[2] = {1.f, 1.f};
       add_field(at, dv, value_sum, ones, l);
     }
@@ -149,10 +104,8 @@ __device__ __forceinline__ void far_key(const Sequence<G>& at, Rows& dk, Rows& d
       begin_64<true>(products, v[0], grads), begin_64<true>(products, v[1], grads + 2);
       await_warpgroup_products();
       arrived(products);
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) inner[t] = rounded(products[t]);
+      round_seen</*kBefore=*/true>(inner, products, at.warp);
     }
-    cut</*kBefore=*/true>(inner, at.warp);
     Rows dx;
     const float* after = at.sums(l) + lane_id() % 4 * 2;
 #pragma unroll
@@ -178,15 +131,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   Sequence<G> at(args);
   at.chunk = at.chunks - 1;
   at.find_live();
+  at.find_bases();
   at.load_weights();
   if (args.has_near) Band<G>::fill(args);
   __syncthreads();
-  at.copy_band(0, args.q, args.grad_out);
-  at.copy_own(0, args.k, args.v);
+  at.copy_band(0, kQ, kGradOut);
+  at.copy_own(0, kK, kV);
   wait_for_copies();
   __syncthreads();
   State<G> state;
-  WeightSums<G> weight_sums;
+  float weight_sums[G::kFields] = {};
   const Band<G> band(at);
 #pragma unroll 1
   for (;;) {
@@ -200,19 +154,19 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
       near_key(band, dk, value_sum);
       Fragments v;
       load_rows(v, at.own_tile(1), by_row(at.lane));
-      weight_sums.add(G::kMaps, value_sum, v);
+      weight_sums[G::kMaps] += sum_channel(value_sum, v);
       add_field(at, dv, value_sum, ones, G::kMaps);
     } else {
       clear(dk);
     }
     show_queries(at);
     __syncthreads();
-    if (more) at.copy_band(-1, args.q, args.grad_out);
+    if (more) at.copy_band(-1, kQ, kGradOut);
     commit_copies();
     far_key(at, dk, dv, weight_sums);
-    at.write(args.dk, dk, at.own_tile(0)), at.write(args.dv, dv, at.own_tile(1));
+    at.write(kDk, dk, at.own_tile(0)), at.write(kDv, dv, at.own_tile(1));
     __syncwarp();
-    if (more) at.copy_own(-1, args.k, args.v);
+    if (more) at.copy_own(-1, kK, kV);
     commit_copies();
     if (more) state.add(at, at.band_chunk(1, 0));
     wait_for_older_copies();
@@ -223,7 +177,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     wait_for_copies();
     __syncwarp();
   }
-  if (args.weight_sums) weight_sums.store(at);
+  float* all = shared_at<float>(G::kFeatures);  // of use to no one any more
+#pragma unroll
+  for (int field = 0; field < G::kFields; ++field)
+    *weight_sum<G>(all, at.warp, field) = weight_sums[field];
+  __syncthreads();
+  if (args.weight_sums) store_weight_sums(at, all);
 }
 
 }  // namespace fmmformer::cuda::narrow

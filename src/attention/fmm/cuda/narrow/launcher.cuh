@@ -7,13 +7,27 @@
 
 namespace fmmformer::cuda::narrow {
 
-constexpr int kDim = 32;             // channels of a head
-constexpr int kRows = 64;            // tokens of a chunk
-constexpr int kLongest = 2048;       // sequence
-constexpr int kFarthest = 32;        // key before a query that its band may see
-constexpr int kBlocksAtOnce = 4;     // of a multiprocessor
-constexpr int kSharedBytes = 57344;  // that each of those may have
-constexpr int kFewestPairs = 256;    // below, strips of a sequence fill the GPU better
+constexpr int kDim = 32;                 // channels of a head
+constexpr int kRows = 64;                // tokens of a chunk
+constexpr int kLongest = 2048;           // sequence
+constexpr int kFarthest = 32;            // key before a query that its band may see
+constexpr int kBlocksAtOnce = 4;         // of a multiprocessor
+constexpr int kSharedBytes = 57344;      // that each of those may have
+constexpr int kBothSidesBytes = 115712;  // of shared memory for a block of gradient_sweep
+constexpr int kFewestPairs = 256;        // below, strips of a sequence fill the GPU better
+
+/// What forward keeps of a chunk for gradient_sweep, in this order: the state before it, bf16
+/// [maps][40][32] as a warpgroup's operand, key sums among its rows (see State); far_scale / norm
+/// of the chunk's rows, float [maps][64], and their log_sum_exp for powers of 2, float [64], 0 and
+/// infinity for dead ones; dropout's bits, a word for each lane of four tiles.
+struct Entry {
+  static constexpr int kStateBytes = (kDim + 8) * kDim * 2, kRowBytes = kRows * 4, kBitBytes = 512;
+  static constexpr int factors(int maps) { return maps * kStateBytes; }
+  static constexpr int log_sums(int maps) { return factors(maps) + maps * kRowBytes; }
+  static constexpr int bits(int maps) { return log_sums(maps) + kRowBytes; }
+  static constexpr int bytes(int maps) { return bits(maps) + kBitBytes; }
+  static constexpr int number_bytes(int maps) { return bytes(maps) - factors(maps); }
+};
 
 struct Launcher {
   /// There are no segments, so there is nothing to sum.
@@ -21,6 +35,8 @@ struct Launcher {
   static cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
   static cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
   static cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
+  /// Both of these at once, from chunk_states.
+  static cudaError_t gradient_sweep(const SweepArgs& args, cudaStream_t stream);
 };
 
 /// What a pass carries, as PassShape says it of the other kernels.

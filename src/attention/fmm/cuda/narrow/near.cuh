@@ -7,17 +7,19 @@
 #pragma once
 
 #include "attention/fmm/cuda/dropout.cuh"
-#include "attention/fmm/cuda/narrow/sequence.cuh"
+#include "attention/fmm/cuda/narrow/operands.cuh"
 
 namespace fmmformer::cuda::narrow {
 
 /// The key of sixteen that is number `i` of the eight in half `half` of the columns.
-__device__ __forceinline__ int key_of(int half, int i) { return i / 2 * 4 + half * 2 + i % 2; }
+__device__ __forceinline__ uint32_t key_of(uint32_t half, uint32_t i) {
+  return i / 2 * 4 + half * 2 + i % 2;
+}
 /// What a lane adds to a tile's address to load keys in that order: for scores; and turned.
-__device__ __forceinline__ uint32_t by_key(int lane) {
+__device__ __forceinline__ uint32_t by_key(uint32_t lane) {
   return place(key_of(lane / 16, lane % 8), lane / 8 % 2);
 }
-__device__ __forceinline__ uint32_t by_turned_key(int lane) {
+__device__ __forceinline__ uint32_t by_turned_key(uint32_t lane) {
   return place(key_of(lane / 8 % 2, lane % 8), lane / 16);
 }
 
@@ -37,11 +39,11 @@ struct Band {
   /// number 2t + i % 2 of the eight.
   static __device__ void fill(const SweepArgs& args) {
 #pragma unroll 1
-    for (int i = threadIdx.x; i < 2 * kGroups * kWarpSize * 4; i += kThreads) {
+    for (int i = threadIdx.x; i < 2 * kGroups * kWarpSize * 4; i += blockDim.x) {
       const int group = i / 256, half = i / 128 % 2, lane = i / 4 % 32;
       const int row = lane / 4 + i % 4 / 2 * 8, number = lane % 4 * 2 + i % 2;
       const int key =
-          (group - 2) * kBlockDim + (G::kOfKeys ? half * 8 + number : key_of(half, number));
+          (group - 2) * kBlockDim + int(G::kOfKeys ? half * 8 + number : key_of(half, number));
       const int apart = row - key;
       shared_at<float>(G::kBias)[i] = apart >= 0 && apart <= args.left ? 0.f : -INFINITY;
     }
@@ -156,10 +158,13 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out, flo
     }
   }
   if constexpr (G::kDrops) {
+    uint32_t bits = 0;
     band.each_draw([&](int group, int i, bool kept) {
       float& x = p[group][i / 4][i % 4];
       x = kept ? x : 0.f;
+      bits |= kept ? 1u << (group * 8 + i) : 0u;
     });
+    at.kept(Entry::bits(G::kMaps), kWarpSize)[lane_id()] = __uint_as_float(bits);
   }
   clear(out);
 #pragma unroll
@@ -170,10 +175,12 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out, flo
     total[r] = quad_sum(total[r]);
     factor[r] = total[r] > 0.f ? at.args.keep_factor * reciprocal(total[r]) : 0.f;
     const int token = at.tile() * kBlockDim + row_of(2 * r);
-    if (lane_id() % 4 == 0 && token < at.args.length) {
+    if (lane_id() % 4 == 0) {
       // Infinity for rows that saw nothing or are dead: every later exp(score - log_sum_exp) is 0.
       const bool seen = (live >> row_of(2 * r) & 1) && total[r] > 0.f;
-      log_sum_exp[token] = seen ? (base[r] + __log2f(total[r])) * (1.f / kLog2E) : INFINITY;
+      const float log_sum = seen ? base[r] + __log2f(total[r]) : INFINITY;
+      if (token < at.args.length) log_sum_exp[token] = log_sum * (1.f / kLog2E);
+      at.kept(Entry::log_sums(G::kMaps), kBlockDim)[row_of(2 * r)] = log_sum;
     }
   }
   const float* weights = at.weights(G::kMaps) + lane_id() % 4 * 2;

@@ -43,7 +43,8 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at, Rows& dq) {
   Fragment seen = {{kOnes, kOnes, kOnes, kOnes}};  // of a row's own tile
   cut_at_diagonal</*kBefore=*/false>(seen);
   each_map_in_turn<G>([&](int l) {
-    const uint64_t keys = rows_operand(at.features(l)), state = rows_operand(at.state(l));
+    const uint64_t keys = rows_operand(at.features(0)) + l * kChunkStep,
+                   state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
     constexpr int kTileStep = kTileBytes >> 4;
     Rows u;
     {
@@ -57,10 +58,8 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at, Rows& dq) {
         begin_64<false>(products, grad[0], values), begin_64<true>(products, grad[1], values + 2);
         await_warpgroup_products();
         arrived(products);
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) inner[t] = rounded(products[t]);
+        round_seen</*kBefore=*/false>(inner, products, at.warp);
       }
-      cut</*kBefore=*/false>(inner, at.warp);
       begin_warpgroup_products();
       begin_32<false, true>(u, grad[0], state);
       begin_32<true, true>(u, grad[1], state + kTileStep);
@@ -122,12 +121,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
       clear(dq);
     show_keys(at);
     __syncthreads();
-    if (more) at.copy_band(1, args.k, args.v);
+    if (more) at.copy_band(1, kK, kV);
     commit_copies();
     far_query(at, dq);
-    at.write(args.dq, dq, at.own_tile(0));
+    at.write(kDq, dq, at.own_tile(0));
     __syncwarp();
-    if (more) at.copy_own(1, args.q, args.grad_out);
+    if (more) at.copy_own(1, kQ, kGradOut);
     commit_copies();
     if (more) state.add(at, at.band_chunk(1, 0));
     wait_for_older_copies();

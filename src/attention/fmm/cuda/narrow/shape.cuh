@@ -23,13 +23,13 @@ constexpr int kTiles = kRows / kBlockDim;  // of a chunk
 constexpr int kBlocks = kDim / kBlockDim;  // of channels
 constexpr int kRowBytes = kDim * 2, kTileBytes = kBlockDim * kRowBytes,
               kChunkBytes = kRows * kRowBytes;
-constexpr int kSlots = 2;   // chunks in a ring: the one at hand, and the band's halo or the next
 constexpr int kGroups = 3;  // of sixteen columns that a band may touch
 
 using Rows = Block[kBlocks];          // sixteen rows of results
 using Fragments = Fragment[kBlocks];  // sixteen rows as operands
 
-enum class Sweep { kForward, kQueries, kKeys };
+enum Tensor { kQ, kK, kV, kOut, kGradOut, kDq, kDk, kDv, kTensors };
+enum class Sweep { kForward, kQueries, kKeys, kBoth };
 
 /// Where things lie in shared memory, in bytes. Operands of a warpgroup begin at multiples of 512.
 template <int kMaps_, bool kDrops_, bool kUnit_, Sweep kSweep_>
@@ -40,28 +40,36 @@ struct Shape {
   static constexpr Sweep kSweep = kSweep_;
   static constexpr bool kForward = kSweep == Sweep::kForward, kOfKeys = kSweep == Sweep::kKeys;
   static constexpr int kOwnTensors = kForward ? 1 : 2;
+  // Chunks in a ring: the one at hand, and the band's halo or the next. Of a warp's own rows: one.
+  static constexpr int kSlots = 2, kOwnSlots = 1;
   // Rows of a map's state: one for each of v's channels; forward has two more, of eight, for the
   // sums of feature rows.
   static constexpr int kStateBytes = (kForward ? kDim + 8 : kDim) * kRowBytes;
 
-  static constexpr int kBand = 0;                                        // [2][slots][rows]
-  static constexpr int kOwn = kBand + 2 * kSlots * kChunkBytes;          // [kOwnTensors][rows]
-  static constexpr int kFeatures = kOwn + kOwnTensors * kChunkBytes;     // [maps][rows]
-  static constexpr int kStates = kFeatures + kMaps * kChunkBytes;        // [maps][kStateBytes]
+  static constexpr int kBand = 0;                                     // [2][slots][rows]
+  static constexpr int kOwn = kBand + 2 * kSlots * kChunkBytes;       // [kOwnTensors][rows]
+  static constexpr int kFeatures = kOwn + kOwnTensors * kChunkBytes;  // [maps][rows]
+  // Forward: sixteen rows whose first channel is 1, beside those of v for the sums of scores.
+  static constexpr int kUnits = kFeatures + kMaps * kChunkBytes;
+  static constexpr int kStates = kUnits + (kForward ? kTileBytes : 0);   // [maps][kStateBytes]
   static constexpr int kBias = kStates + kMaps * kStateBytes;            // see Band
   static constexpr int kWeights = kBias + 2 * kGroups * kWarpSize * 16;  // float [fields][kDim]
   static constexpr int kOperands = kWeights + kFields * kDim * 4;        // the same in bf16
   static constexpr int kSums = kOperands + kFields * kDim * 2;           // float [maps][kDim]
-  static constexpr int kTileSums = kSums + kMaps * kDim * 4;           // float [tiles][maps][kDim]
-  static constexpr int kLive = kTileSums + kTiles * kMaps * kDim * 4;  // see Sequence
-  static constexpr int kDots = kLive + (kLongest / 32 + 4) * 4;        // float4 [maps][kRows / 2]
+  static constexpr int kTileSums = kSums + kMaps * kDim * 4;            // float [tiles][maps][kDim]
+  static constexpr int kBases = kTileSums + kTiles * kMaps * kDim * 4;  // see Sequence
+  static constexpr int kLive = kBases + kTensors * 8;                   // likewise
+  static constexpr int kDots = kLive + (kLongest / 32 + 4) * 4;         // float4 [maps][kRows / 2]
   // For queries, what forward left of the warp's rows: float [kNumbers][16], log_sum_exp and norms.
   // For keys, what queries left of the ring's rows: tile_record_floats.
   static constexpr int kNumbers = kForward ? 0 : kOfKeys ? 2 + 2 * kMaps : 1 + kMaps;
   static constexpr int kNumberBytes =
       kOfKeys ? tile_record_floats(kMaps) * 4 : kNumbers * kBlockDim * 4;
   static constexpr int kRowNumbers = kDots + (kOfKeys ? kMaps * kRows / 2 * 16 : 0);
-  static constexpr int kBytes = kRowNumbers + (kOfKeys ? kSlots : 1) * kTiles * kNumberBytes;
+  // Forward: what Entry has after the state, of this chunk and the one before.
+  static constexpr int kKeptNumbers =
+      (kRowNumbers + (kOfKeys ? kSlots : 1) * kTiles * kNumberBytes + 15) / 16 * 16;
+  static constexpr int kBytes = kKeptNumbers + (kForward ? 2 * Entry::number_bytes(kMaps) : 0);
   // Among them: log_sum_exp, for powers of 2 in records; norms or, in records, far_scale / norm;
   // row dots, those of maps with a minus; dropout's bits.
   static constexpr int kLogSumExp = 0, kNorms = 1, kNearDots = 1 + kMaps, kFarDots = 2 + kMaps,
@@ -70,14 +78,14 @@ struct Shape {
 };
 
 /// Of a tile: where piece `piece`, eight channels, of a row is.
-__device__ __forceinline__ uint32_t place(int row, int piece) {
+__device__ __forceinline__ uint32_t place(uint32_t row, uint32_t piece) {
   return row * kRowBytes + ((piece ^ (row >> 1 & 3)) << 4);
 }
 /// What a lane adds to a tile's address: for ldmatrix in the order of rows (operands of the left
 /// side; turned, of the right one), and in that of columns (the other way round). Channels 16 to 31
 /// are 32 bytes further, by exclusive or.
-__device__ __forceinline__ uint32_t by_row(int lane) { return place(lane % 16, lane / 16); }
-__device__ __forceinline__ uint32_t by_column(int lane) {
+__device__ __forceinline__ uint32_t by_row(uint32_t lane) { return place(lane % 16, lane / 16); }
+__device__ __forceinline__ uint32_t by_column(uint32_t lane) {
   return place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 }
 

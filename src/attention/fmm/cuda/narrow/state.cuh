@@ -12,7 +12,7 @@ namespace fmmformer::cuda::narrow {
 template <typename G>
 struct State {
   Block sums[G::kMaps];
-  float of_rows = 0.f;  // of feature rows: thread map * 32 + channel has one
+  float of_rows = 0.f;  // of feature rows: thread map * 32 + channel has one; not forward
 
   __device__ __forceinline__ State() {
 #pragma unroll
@@ -37,10 +37,17 @@ struct State {
                     of_right(load_turned_matrix(tile + (by_row(at.lane) ^ block % 2 * 32))));
       }
     }
-    if (threadIdx.x >= G::kMaps * kDim) return;
-    const float* of_tiles = shared_at<float>(G::kTileSums) + threadIdx.x;
+    if constexpr (G::kForward) {
+      // Two warps have the same features, and share them out.
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) of_rows += of_tiles[t * G::kMaps * kDim];
+      for (int i = 0; i < G::kMaps; ++i) {
+        if ((i + at.warp) % 2 == 0) add_rows(at, feature_block(at, i));
+      }
+    } else if (threadIdx.x < G::kMaps * kDim) {
+      const float* of_tiles = shared_at<float>(G::kTileSums) + threadIdx.x;
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) of_rows += of_tiles[t * G::kMaps * kDim];
+    }
   }
   /// Writes it as an operand. Barriers before and after are the caller's.
   __device__ __forceinline__ void show(const Sequence<G>& at) {
@@ -52,12 +59,14 @@ struct State {
           rounded(sums[i]));
     }
     if (threadIdx.x < G::kMaps * kDim) {
-      at.sums(0)[threadIdx.x] = of_rows;
-      if constexpr (G::kForward) {
+      if constexpr (!G::kForward) {
+        at.sums(0)[threadIdx.x] = of_rows;
+      } else {
         // As two numbers, the second what rounding the first took away, in rows of their own.
-        Elem* to = shared_at<Elem>(G::kStates + at.warp * G::kStateBytes) + kDim * kDim + lane_id();
-        const Elem high = Elem(of_rows);
-        to[0] = high, to[kDim] = Elem(of_rows - float(high));
+        Elem* rows = shared_at<Elem>(G::kStates + at.warp * G::kStateBytes) + kDim * kDim;
+        const float sum = at.sums(0)[threadIdx.x];
+        const Elem high = Elem(sum), low = Elem(sum - float(high));
+        rows[lane_id()] = high, rows[kDim + lane_id()] = low;
       }
     }
     show_to_warpgroup();
@@ -77,7 +86,19 @@ struct State {
       }
     }
     if (threadIdx.x < G::kMaps * kDim)
-      made.key_sums[int64_t(at.pair) * made.maps * kDim + threadIdx.x] = of_rows;
+      made.key_sums[int64_t(at.pair) * made.maps * kDim + threadIdx.x] = at.sums(0)[threadIdx.x];
+  }
+
+ private:
+  /// Adds the chunk's feature rows to the sums of sixteen channels in shared memory.
+  static __device__ __forceinline__ void add_rows(const Sequence<G>& at, int block) {
+    float* to = at.sums(0) + block * kBlockDim + lane_id() / 4;
+    float c[4] = {to[0], 0.f, to[8], 0.f};
+    const uint32_t rows = at.features(block / 2) + (by_column(at.lane) ^ block % 2 * 32);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t)
+      Bf16::multiply(c, load_turned_matrix(rows + t * kTileBytes), {{kOnes, kOnes}});
+    if (lane_id() % 4 == 0) to[0] = c[0], to[8] = c[2];
   }
 };
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attention/fmm/cuda/launch.cuh"
+#include "attention/fmm/cuda/narrow/both_sides/kernel.cuh"
 #include "attention/fmm/cuda/narrow/keys.cuh"
 #include "attention/fmm/cuda/narrow/queries.cuh"
 
 namespace fmmformer::cuda::narrow {
 namespace {
 
-template <typename G, typename Kernel>
+template <typename G, int kBlockThreads = kThreads, typename Kernel>
 cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   if (args.length == 0) return cudaSuccess;
   const dim3 blocks(static_cast<unsigned>(args.batch * args.heads));
-  return launch_kernel(kernel, blocks, kThreads, G::kBytes, stream, args);
+  return launch_kernel(kernel, blocks, kBlockThreads, G::kBytes, stream, args);
 }
 
 /// Calls body(Shape) for the number of maps.
@@ -49,6 +50,13 @@ cudaError_t Launcher::key_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_shape<Sweep::kKeys>(args, [&](auto shape) {
     using G = decltype(shape);
     return launch<G>(key_kernel<G>, args, stream);
+  });
+}
+cudaError_t Launcher::gradient_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<Sweep::kBoth>(args, [&](auto shape) {
+    using Like = decltype(shape);
+    using G = both_sides::Shape<Like::kMaps, Like::kDrops, Like::kUnit>;
+    return launch<G, both_sides::kBlockThreads>(both_sides::gradient_kernel<G>, args, stream);
   });
 }
 

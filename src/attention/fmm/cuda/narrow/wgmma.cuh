@@ -11,11 +11,19 @@
 
 namespace fmmformer::cuda::narrow {
 
-/// Where an operand begins, by its address in shared memory.
+/// Where an operand begins, by its address in shared memory. In units of sixteen bytes, so that
+/// steps are added to it.
 __device__ __forceinline__ uint64_t rows_operand(uint32_t address) {
-  return uint64_t(address >> 4 & 0x3fffu) | uint64_t(1) << 16 | uint64_t(512 >> 4) << 32 |
-         uint64_t(2) << 62;
+  return uint64_t(address >> 4) | uint64_t(1) << 16 | uint64_t(512 >> 4) << 32 | uint64_t(2) << 62;
 }
+/// Of a turned operand: columns after the 32nd are those of the rows that begin at `other`, which
+/// comes later in shared memory.
+__device__ __forceinline__ uint64_t with_columns_of(uint64_t operand, uint32_t address,
+                                                    uint32_t other) {
+  // The field is 1 where there is no such column.
+  return operand + ((uint64_t((other - address) >> 4) - 1) << 16);
+}
+constexpr int kChunkStep = 64 * 64 >> 4;  // to the operand of the next 64 rows
 
 #define FMM_BLOCK(how, c)                                                                         \
   how((c)[0][0]), how((c)[0][1]), how((c)[0][2]), how((c)[0][3]), how((c)[1][0]), how((c)[1][1]), \
@@ -63,19 +71,19 @@ __device__ __forceinline__ void begin_32(Block (&c)[2], const Fragment& a, uint6
   }
 #endif
 }
-/// With eight columns more.
-template <bool kAdd>
+/// With eight columns more; turned, those are of other rows: see with_columns_of.
+template <bool kAdd, bool kTurned>
 __device__ __forceinline__ void begin_40(Block (&c)[2], float (&more)[4], const Fragment& a,
                                          uint64_t b) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   if constexpr (kAdd) {
-    asm volatile(FMM_PREDICATE(1) FMM_STEP_40 "{%20,%21,%22,%23}, %24, p, 1, 1, 0;\n}\n"
+    asm volatile(FMM_PREDICATE(1) FMM_STEP_40 "{%20,%21,%22,%23}, %24, p, 1, 1, %25;\n}\n"
                  : FMM_32("+f", c), "+f"(more[0]), "+f"(more[1]), "+f"(more[2]), "+f"(more[3])
-                 : FMM_FRAGMENT(a), "l"(b));
+                 : FMM_FRAGMENT(a), "l"(b), "n"(int(kTurned)));
   } else {
-    asm volatile(FMM_PREDICATE(0) FMM_STEP_40 "{%20,%21,%22,%23}, %24, p, 1, 1, 0;\n}\n"
+    asm volatile(FMM_PREDICATE(0) FMM_STEP_40 "{%20,%21,%22,%23}, %24, p, 1, 1, %25;\n}\n"
                  : FMM_32("=f", c), "=f"(more[0]), "=f"(more[1]), "=f"(more[2]), "=f"(more[3])
-                 : FMM_FRAGMENT(a), "l"(b));
+                 : FMM_FRAGMENT(a), "l"(b), "n"(int(kTurned)));
   }
 #endif
 }

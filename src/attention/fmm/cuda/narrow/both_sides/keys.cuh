@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys' warpgroup: feature rows, dk, dv and the sums for weights' gradients.
+#pragma once
+
+#include "attention/fmm/cuda/narrow/both_sides/shape.cuh"
+#include "attention/fmm/cuda/narrow/forward.cuh"
+#include "attention/fmm/cuda/narrow/weight_sums.cuh"
+
+namespace fmmformer::cuda::narrow::both_sides {
+
+/// sum = the band's parts of the warp's keys, times the rows of the queries that see them: of their
+/// own tile and of the two after. A product of the warpgroup has all six tiles; where a warp's keys
+/// are not seen, its parts are zero.
+template <typename G>
+__device__ __forceinline__ void near_rows(const Sequence<G>& at, Part part, int tensor, Rows& sum) {
+  Fragment parts[kNearTiles];
+  const auto of_warp = [&](auto number) {
+    constexpr int kOwn = number.value;
+#pragma unroll
+    for (int t = 0; t < kNearTiles; ++t) {
+      const int group = kGroups - 1 - (t - kOwn);
+      if (group < 0 || group >= kGroups)
+        parts[t] = {{0, 0, 0, 0}};
+      else
+        parts[t] = load_part(near_part(at, t, part, group), at.lane);
+    }
+  };
+  with_warp(at.warp, of_warp);
+  constexpr int kTileStep = kTileBytes >> 4;
+  const uint64_t rows = rows_operand(at.own_chunk(tensor, 0)),
+                 later = rows_operand(at.own_chunk(tensor, 1));
+  begin_warpgroup_products();
+  begin_32<false, true>(sum, parts[0], rows);
+#pragma unroll
+  for (int t = 1; t < kTiles; ++t) begin_32<true, true>(sum, parts[t], rows + t * kTileStep);
+#pragma unroll
+  for (int t = kTiles; t < kNearTiles; ++t)
+    begin_32<true, true>(sum, parts[t], later + (t - kTiles) * kTileStep);
+  await_warpgroup_products();
+  arrived(sum);
+}
+/// What is after the sequence: no part of the band, and rows of zeros. By all threads.
+template <typename G>
+__device__ __forceinline__ void clear_later_tiles(const Sequence<G>& at) {
+  constexpr int kOfTile = 2 * kGroups * kPartBytes / 16;
+  for (int i = threadIdx.x; i < (kNearTiles - kTiles) * kOfTile; i += kBlockThreads) {
+    const uint32_t tile = near_part(at, kTiles + i / kOfTile, Part::kProbabilities, 0) - at.memory;
+    *shared_at<uint4>(tile + i % kOfTile * 16) = make_uint4(0, 0, 0, 0);
+  }
+  for (int i = threadIdx.x; i < 2 * (kNearTiles - kTiles) * kTileBytes / 16; i += kBlockThreads) {
+    const int tensor = i % 2, piece = i / 2;
+    const uint32_t to = at.own_chunk(tensor, 1) - at.memory + piece * 16;
+    *shared_at<uint4>(to) = make_uint4(0, 0, 0, 0);
+  }
+}
+
+/// A field's gradient of v before its weight: adds it to dv and to the weight's sums.
+template <typename G>
+__device__ __forceinline__ void add_values(const Sequence<G>& at, int field, const Rows& value_sum,
+                                           const Fragments& v, Rows& dv) {
+  *weight_sum<G>(shared_at<float>(G::kWeightSums), at.warp, field) += sum_channel(value_sum, v);
+  const float ones[2] = {1.f, 1.f};
+  add_field(at, dv, value_sum, ones, field);
+}
+
+/// dv += the far fields' gradients. With T the state of the queries after the chunk, f their scaled
+/// rows in it, and x the rows of keys: dv = w (x T + (x f^T) dO).
+template <typename G>
+__device__ __forceinline__ void far_values(const Sequence<G>& at, const Fragments& v, Rows& dv) {
+  const uint64_t grads = rows_operand(at.own_chunk(1, 0));
+  each_map_in_turn<G>([&](int l) {
+    const uint64_t queries = rows_operand(query_features(at, 0)) + l * kChunkStep,
+                   state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
+    Fragments x;
+    load_rows(x, at.features(l) + at.warp * kTileBytes, by_row(at.lane));
+    Fragment inner[kTiles];
+    Rows value_sum;
+    {
+      Block scores[kTiles];
+      begin_warpgroup_products();
+      begin_64<false>(scores, x[0], queries), begin_64<true>(scores, x[1], queries + 2);
+      begin_32<false, false>(value_sum, x[0], state);
+      begin_32<true, false>(value_sum, x[1], state + 2);
+      await_warpgroup_products();
+      arrived(scores), arrived(value_sum);
+      round_seen</*kBefore=*/true>(inner, scores, at.warp);
+    }
+    begin_warpgroup_products();
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t)
+      begin_32<true, true>(value_sum, inner[t], grads + t * (kTileBytes >> 4));
+    await_warpgroup_products();
+    arrived(value_sum);
+    add_values(at, l, value_sum, v, dv);
+  });
+}
+
+/// Products with a tile of queries, less the queries' dots.
+template <typename G>
+__device__ __forceinline__ Fragment less_dots(const Fragment& products, int map, int tile) {
+  Fragment f;
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    f.r[j] = as_bits(__hadd2(as_pair(products.r[j]), as_pair(dot_pair<G>(map, tile, j / 2))));
+  return f;
+}
+/// dk += the far fields' gradients: dx = v w T^T - y + (v w dO^T - dots) f, y being the sums of
+/// later queries' rows times dots.
+template <typename G>
+__device__ __forceinline__ void far_keys(const Sequence<G>& at, const Fragments& of_tile,
+                                         Rows& dk) {
+  constexpr int kTileStep = kTileBytes >> 4;
+  const uint64_t grads = rows_operand(at.own_chunk(1, 0));
+  each_map_in_turn<G>([&](int l) {
+    const uint64_t queries = rows_operand(query_features(at, 0)) + l * kChunkStep,
+                   state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
+    Fragments v = {of_tile[0], of_tile[1]};
+    weigh(at, v, l);
+    Fragment inner[kTiles];
+    {
+      Block products[kTiles];
+      begin_warpgroup_products();
+      begin_64<false>(products, v[0], grads), begin_64<true>(products, v[1], grads + 2);
+      await_warpgroup_products();
+      arrived(products);
+      make_seen</*kBefore=*/true>(inner, at.warp,
+                                  [&](int t) { return less_dots<G>(rounded(products[t]), l, t); });
+    }
+    Rows dx;
+    const float* after = later_sums(at, at.chunk) + l * kDim + lane_id() % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < kBlocks * 2; ++n) {
+      const float2 pair = *reinterpret_cast<const float2*>(after + n * 8);
+      float* c = dx[n / 2][n % 2];
+      c[0] = c[2] = pair.x, c[1] = c[3] = pair.y;
+    }
+    begin_warpgroup_products();
+    begin_32<true, true>(dx, v[0], state), begin_32<true, true>(dx, v[1], state + kTileStep);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) begin_32<true, true>(dx, inner[t], queries + t * kTileStep);
+    Fragments x;
+    load_rows(x, at.features(l) + at.warp * kTileBytes, by_row(at.lane));
+    await_warpgroup_products();
+    arrived(dx);
+    with_map<G>(l, [&](auto map) {
+      add_input_gradient<G>(map, x, at.band_tile(0, at.warp), at.lane, dk, dx);
+    });
+  });
+}
+
+/// Begins to copy the warp's rows of k and v of an earlier chunk; of what is before the first, the
+/// two tiles that a band may touch.
+template <typename G>
+__device__ __forceinline__ void copy_keys(const Sequence<G>& at, int offset) {
+  const int chunk = at.chunk + offset;
+  if (chunk >= 0 || (chunk == -1 && at.warp >= kTiles - kGroups + 1)) at.copy_band(offset, kK, kV);
+}
+
+/// Begins to load what the walk begins with.
+template <typename G>
+__device__ __forceinline__ void begin_keys(const Sequence<G>& at) {
+  copy_keys(at, 0), copy_keys(at, -1);
+#pragma unroll
+  for (int field = 0; field < G::kFields; ++field)
+    *weight_sum<G>(shared_at<float>(G::kWeightSums), at.warp, field) = 0.f;
+}
+template <typename G>
+__device__ __forceinline__ void walk_keys(Sequence<G>& at) {
+#pragma unroll 1
+  for (;;) {
+    at.forget();
+    __syncthreads();
+    copy_keys(at, -2);
+    make_key_features(at);
+    show_to_warpgroup();
+    __syncthreads();
+    Fragments v;
+    load_rows(v, at.band_tile(1, at.warp), by_row(at.lane));
+    Rows dk, dv;
+    clear(dv);
+    if (at.args.has_near) {
+      Rows value_sum;
+      near_rows(at, Part::kProbabilities, 1, value_sum);
+      near_rows(at, Part::kGradients, 0, dk);
+      add_values(at, G::kMaps, value_sum, v, dv);
+    } else {
+      clear(dk);
+    }
+    far_values(at, v, dv);
+    Fragments of_values;
+#pragma unroll
+    for (int s = 0; s < kBlocks; ++s) of_values[s] = rounded(dv[s]);
+    wait_for_copies();
+    show_to_warpgroup();
+    arrive_at_barrier(kValuesMade, kBlockThreads);
+    named_barrier(kDotsMade, kBlockThreads);
+    far_keys(at, v, dk);
+    const uint32_t stage = at.memory + G::kKeyStage + at.warp * kTileBytes;
+    at.write(kDk, dk, stage), at.write(kDv, of_values, stage);
+    if (at.chunk == 0) break;
+    at.step_back();
+  }
+}
+
+}  // namespace fmmformer::cuda::narrow::both_sides

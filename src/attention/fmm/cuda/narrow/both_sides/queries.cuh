@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// The queries' warpgroup: dq and row dots. The formulas are those of docs/math.md.
+#pragma once
+
+#include "attention/fmm/cuda/narrow/both_sides/entry.cuh"
+#include "attention/fmm/cuda/narrow/both_sides/state.cuh"
+#include "attention/fmm/cuda/narrow/forward.cuh"
+
+namespace fmmformer::cuda::narrow::both_sides {
+
+/// Feature rows of the warp's queries times far_scale / norm, in shared memory.
+template <typename G>
+__device__ __forceinline__ void make_query_features(const Sequence<G>& at) {
+  const Inputs<G> q(at.own_tile(0), at.lane);
+  each_map<G>([&](auto map) {
+    constexpr int l = map.value;
+    Fragments f;
+    q.features(map, f);
+    float factor[2];
+    load_factors(at, l, factor);
+#pragma unroll
+    for (int i = 0; i < kBlocks * 4; ++i) {
+      uint32_t& x = f[i / 4].r[i % 4];
+      x = as_bits(__hmul2(as_pair(x), both(factor[i % 2])));
+    }
+#pragma unroll
+    for (int s = 0; s < kBlocks; ++s)
+      store_matrix(query_features(at, l) + at.warp * kTileBytes + (by_row(at.lane) ^ s * 32), f[s]);
+  });
+}
+
+/// dq = the near field's gradient; what keys need of it goes to near_part. The field's weights have
+/// the factors of scores and of kept probabilities.
+template <typename G>
+__device__ __forceinline__ void near_queries(const Band<G>& band, Rows& dq) {
+  const Sequence<G>& at = band.at;
+  const float* log_sums = reinterpret_cast<const float*>(near_numbers(at, at.chunk, false));
+  const float log_sum[2] = {log_sums[row_of(0)], log_sums[row_of(2)]};
+  uint32_t kept = ~0u;
+  if (G::kDrops)
+    kept = reinterpret_cast<const uint32_t*>(near_numbers(at, at.chunk, true))[lane_id()];
+  Block p[kGroups], dp[kGroups];
+  {
+    Fragments q, grad;
+    load_rows(q, at.own_tile(0), by_row(at.lane));
+    load_rows(grad, at.own_tile(1), by_row(at.lane));
+    weigh(at, grad, G::kMaps);
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      band.scores(p[group], q, group);
+      band.products(dp[group], grad, group);
+    }
+  }
+  float dot[2] = {0.f, 0.f};
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+    Block probabilities;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float &x = p[group][i / 4][i % 4], &g = dp[group][i / 4][i % 4];
+      x = Bf16::exp2(x * band.scale - log_sum[i % 4 / 2]);
+      const bool keeps = !G::kDrops || (kept & 1u << (group * 8 + i)) != 0;
+      probabilities[i / 4][i % 4] = keeps ? x : 0.f;
+      g *= probabilities[i / 4][i % 4];
+      dot[i % 4 / 2] += g;
+    }
+    store_part(near_part(at, at.warp, Part::kProbabilities, group), at.lane,
+               rounded(probabilities));
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) dot[r] = quad_sum(dot[r]);
+  clear(dq);
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float& x = p[group][i / 4][i % 4];
+      x = dp[group][i / 4][i % 4] - x * dot[i % 4 / 2];
+    }
+    const Fragment gradients = rounded(p[group]);
+    store_part(near_part(at, at.warp, Part::kGradients, group), at.lane, gradients);
+    band.add_rows(dq, gradients, 0, group);
+  }
+}
+
+/// dq += gradient with respect to a map's rows before their factor, times factor and slope, both of
+/// which scaled rows f tell: min(f, factor), or f (1 - t) for tanh1.
+template <typename G, int kMap>
+__device__ __forceinline__ void add_query_gradient(const Sequence<G>& at, MapIndex<kMap> map,
+                                                   const Fragments& f, const float (&factor)[2],
+                                                   Rows& dq, Rows& gradient) {
+  if constexpr (G::kUnit) {
+#pragma unroll
+    for (int i = 0; i < kBlocks * 8; ++i) gradient[i / 8][i / 4 % 2][i % 4] *= factor[i % 4 / 2];
+    Inputs<G>(at.own_tile(0), at.lane).add_unit_gradient(map, dq, gradient);
+  } else {
+#pragma unroll
+    for (int s = 0; s < kBlocks; ++s) {
+      Fragment x;
+      if (kMap == 2) x = load_matrix(at.own_tile(0) + (by_row(at.lane) ^ s * 32));
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        Pair slope;
+        if constexpr (kMap == 2)
+          slope = __hmul2(as_pair(f[s].r[j]), __hsub2(both(1.f), as_pair(tanh_of(x.r[j]))));
+        else
+          slope = __hmin2(as_pair(f[s].r[j]), both(factor[j % 2]));
+        float low, high;
+        Bf16::unpack(as_bits(slope), low, high);
+        if (kMap == 1) low = -low, high = -high;
+        float* to = dq[s][j / 2] + j % 2 * 2;
+        const float* df = gradient[s][j / 2] + j % 2 * 2;
+        to[0] += df[0] * low, to[1] += df[1] * high;
+      }
+    }
+  }
+}
+
+/// u += dot z, z being the sum of the keys' feature rows that each query sees: of the chunk's by a
+/// triangle of dots; of those before by two more of the state's rows.
+template <typename G>
+__device__ __forceinline__ void add_key_sums(const Sequence<G>& at, Rows& u, const float (&dot)[2],
+                                             uint64_t keys, uint64_t state) {
+  constexpr int kTileStep = kTileBytes >> 4;
+  uint32_t dots[2] = {Bf16::pack(dot[0], dot[0]), Bf16::pack(dot[1], dot[1])};
+  const auto add_triangle = [&] {
+    Fragment seen[kTiles];
+    make_seen</*kBefore=*/false>(seen, at.warp, [&](int) {
+      return Fragment{{dots[0], dots[1], dots[0], dots[1]}};
+    });
+    begin_warpgroup_products();
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) begin_32<true, true>(u, seen[t], keys + t * kTileStep);
+  };
+  const bool first = lane_id() % 4 == 0;
+  const Fragment before = {{first ? dots[0] : 0, first ? dots[1] : 0, 0, 0}};
+  add_triangle();
+  begin_32<true, true>(u, before, state + kBlocks * kTileStep);
+  await_warpgroup_products();
+  arrived(u);
+  if (at.chunk > 0) return;
+    // Of a query that sees few keys little is left: what rounding took away counts as well.
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float rest = dot[r] - float(Elem(dot[r]));
+    dots[r] = Bf16::pack(rest, rest);
+  }
+  add_triangle();
+  await_warpgroup_products();
+  arrived(u);
+}
+
+/// dq += the far fields' gradients; dots, with a minus, for the keys. With u = sum_j <dO_i w, v_j>
+/// f(k_j) and z = sum_j f(k_j) over the keys that a query sees: df = factor (u - dot z), and
+/// dot = <f, u> / norm.
+template <typename G>
+__device__ __forceinline__ void far_queries(const Sequence<G>& at, Rows& dq) {
+  constexpr int kTileStep = kTileBytes >> 4;
+  constexpr float kTiny = 1e-30f;  // for dead rows, whose factor is 0
+  const uint64_t values = rows_operand(at.band_chunk(1, 0));
+  Fragments of_tile;
+  load_rows(of_tile, at.own_tile(1), by_row(at.lane));
+  const float of_dots = at.row_sums() ? -reciprocal(at.args.far_scale) : 0.f;
+  each_map_in_turn<G>([&](int l) {
+    const uint64_t keys = rows_operand(at.features(0)) + l * kChunkStep,
+                   state = rows_operand(at.memory + G::kBefore) + l * (Entry::kStateBytes >> 4);
+    Rows u;
+    {
+      Fragments grad = {of_tile[0], of_tile[1]};
+      weigh(at, grad, l);
+      Fragment inner[kTiles];
+      {
+        Block products[kTiles];
+        begin_warpgroup_products();
+        begin_64<false>(products, grad[0], values), begin_64<true>(products, grad[1], values + 2);
+        begin_32<false, true>(u, grad[0], state);
+        begin_32<true, true>(u, grad[1], state + kTileStep);
+        await_warpgroup_products();
+        arrived(products), arrived(u);
+        round_seen</*kBefore=*/false>(inner, products, at.warp);
+      }
+      begin_warpgroup_products();
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) begin_32<true, true>(u, inner[t], keys + t * kTileStep);
+      await_warpgroup_products();
+      arrived(u);
+    }
+    Fragments f;
+    load_rows(f, query_features(at, l) + at.warp * kTileBytes, by_row(at.lane));
+    float dot[2] = {0.f, 0.f};
+#pragma unroll
+    for (int i = 0; i < kBlocks * 4; ++i) {
+      float low, high;
+      Bf16::unpack(f[i / 4].r[i % 4], low, high);
+      const float* pair = u[i / 4][i % 4 / 2] + i % 2 * 2;
+      dot[i % 2] += low * pair[0], dot[i % 2] += high * pair[1];
+    }
+    Elem* dots = shared_at<Elem>(G::kDots) + l * kRows + at.warp * kBlockDim;
+    float factor[2];
+    load_factors(at, l, factor);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      // Rows have their factor rounded: a dot must not, being the same for all channels.
+      const float scale = factor[r] * reciprocal(fmaxf(float(Elem(factor[r])), kTiny));
+      dot[r] = quad_sum(dot[r]) * (of_dots * scale);
+    }
+    if (const int r = lane_id() % 4; r < 2) dots[row_of(2 * r)] = Elem(r ? dot[1] : dot[0]);
+    if (l == G::kMaps - 1) arrive_at_barrier(kDotsMade, kBlockThreads);
+    add_key_sums(at, u, dot, keys, state);
+    with_map<G>(l, [&](auto map) { add_query_gradient(at, map, f, factor, dq, u); });
+  });
+}
+
+/// Begins to load what the walk begins with.
+template <typename G>
+__device__ __forceinline__ void begin_queries(const Sequence<G>& at) {
+  at.copy_own(0, kQ, kGradOut);
+  begin_near_entry(at, at.chunk);
+  begin_far_entry(at, at.chunk);
+}
+template <typename G>
+__device__ __forceinline__ void walk_queries(Sequence<G>& at) {
+  StateAfter<G> state;
+  const Band<G> band(at);
+#pragma unroll 1
+  for (;;) {
+    at.forget();
+    Rows dq;
+    if (at.args.has_near)
+      near_queries(band, dq);
+    else
+      clear(dq);
+    wait_for_copies();
+    show_to_warpgroup();
+    __syncthreads();
+    const bool more = at.chunk > 0;
+    state.show(at);
+    make_query_features(at);
+    if (more) at.copy_own(-1, kQ, kGradOut), begin_near_entry(at, at.chunk - 1);
+    commit_copies();
+    show_to_warpgroup();
+    __syncthreads();
+    far_queries(at, dq);
+    named_barrier(kStateRead, kThreads);
+    at.write(kDq, dq, at.memory + G::kStage + at.warp * G::kStageStride);
+    if (more) {
+      __syncwarp();
+      begin_far_entry(at, at.chunk - 1);
+      commit_copies();
+      state.add(at);
+    }
+    named_barrier(kValuesMade, kBlockThreads);
+    if (!more) break;
+    at.step_back();
+    wait_for_older_copies();  // of rows, and of the band's numbers
+    __syncwarp();
+  }
+}
+
+}  // namespace fmmformer::cuda::narrow::both_sides

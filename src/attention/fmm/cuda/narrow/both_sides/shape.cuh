@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who does what, for gradients of both sides in one walk from the last chunk to the first: a thread
+// block of two warpgroups has a (batch entry, head), and warp w of either has tile w of the chunk,
+// as queries or as keys. A chunk has three phases, each between two barriers:
+//
+//            queries                                     keys
+//   1   feature rows of queries                       feature rows of keys
+//   2   far fields: dq, row dots                      the band: dk, dv; far fields: dv
+//   3   the state after the chunk; of the next one,   far fields: dk
+//       the band: dq, probabilities, gradients
+//
+// Forward kept the state before each chunk, and numbers of its rows (Entry). What the band's keys
+// need of its queries, probabilities and gradients of scores, comes turned from the queries.
+#pragma once
+
+#include "attention/fmm/cuda/barrier.cuh"
+#include "attention/fmm/cuda/narrow/near.cuh"
+
+namespace fmmformer::cuda::narrow::both_sides {
+
+constexpr int kBlockThreads = 2 * kThreads, kBlocksOfSm = 2;
+// Barriers beside the block's own: all dots are made, for the keys; keys are done with the second
+// phase, for the queries; queries have read the state before the chunk.
+enum Barrier { kDotsMade = 1, kValuesMade, kStateRead };
+constexpr int kNearTiles = kTiles + kGroups - 1;
+constexpr int kPartBytes = kBlockDim * kBlockDim * 2;  // sixteen keys of sixteen queries
+
+/// Where things lie in shared memory, in bytes.
+template <int kMaps_, bool kDrops_, bool kUnit_>
+struct Shape {
+  static constexpr int kMaps = kMaps_, kFields = kMaps + 1;
+  static constexpr bool kDrops = kDrops_, kUnit = kUnit_;
+  static constexpr Sweep kSweep = Sweep::kBoth;
+  static constexpr bool kForward = false, kOfKeys = false;
+  static constexpr int kOwnTensors = 2;
+  // k, v: the chunk at hand, the one before, the next on its way. q, grad_out: the one after, too.
+  static constexpr int kSlots = 3, kOwnSlots = 3;
+  static constexpr int kStateBytes = kDim * kRowBytes, kNumberBytes = 0, kRowNumbers = 0;
+  static constexpr int kLogSumExp = 0;
+
+  static constexpr int kBand = 0;                                    // [2][slots][rows]: k, v
+  static constexpr int kOwn = kBand + 2 * kSlots * kChunkBytes;      // ... : q, grad_out
+  static constexpr int kFeatures = kOwn + 2 * kSlots * kChunkBytes;  // of keys: [maps][rows]
+  static constexpr int kQueries = kFeatures + kMaps * kChunkBytes;   // of queries, scaled
+  static constexpr int kStates = kQueries + kMaps * kChunkBytes;     // after: [maps][kStateBytes]
+  static constexpr int kBefore = kStates + kMaps * kStateBytes;      // before: see Entry
+  static constexpr int kStage = kMaps > 1 ? kBefore : kBefore + Entry::kStateBytes;  // see walk
+  static constexpr int kStageStride = kMaps > 1 ? kMaps* Entry::kStateBytes / kWarps : kTileBytes;
+  // For results of keys: of use to no one any more, or where queries still read the only map's, of
+  // their own.
+  static constexpr int kKeyStage = kMaps > 1 ? kFeatures : kStage + kWarps* kStageStride;
+  static constexpr int kNear =
+      kStage + kWarps * kStageStride + (kMaps > 1 ? 0 : kChunkBytes);  // [kNearTiles][2][groups]
+  static constexpr int kBias = kNear + kNearTiles * 2 * kGroups * kPartBytes;  // see Band
+  static constexpr int kWeights = kBias + 2 * kGroups * kWarpSize * 16;        // see load_weights
+  static constexpr int kOperands = kWeights + kFields * kDim * 4;
+  // What Entry has after the state, in its order: what the far fields want; and the band, for this
+  // chunk and the next.
+  static constexpr int kFactors = kOperands + kFields * kDim * 2;
+  static constexpr int kLogSums = kFactors + kMaps * Entry::kRowBytes;
+  static constexpr int kBits = kLogSums + 2 * Entry::kRowBytes;
+  static constexpr int kSums = kBits + 2 * Entry::kBitBytes;  // of queries times dots: two
+  static constexpr int kDots = kSums + 2 * kMaps * kDim * 4;  // Elem [maps][kRows]
+  static constexpr int kBases = kDots + kMaps * kRows * 2;
+  static constexpr int kLive = kBases + kTensors * 8;  // see Sequence
+  static constexpr int kWeightSums = kLive + (kLongest / 32 + 4) * 4;
+  static constexpr int kBytes = kWeightSums + kWarps * kFields * kDim * 4;
+  static_assert(kBytes <= kBothSidesBytes && kStates % 512 == 0 && kBefore % 512 == 0);
+};
+
+/// Scaled feature rows of the chunk's queries.
+template <typename G>
+__device__ __forceinline__ uint32_t query_features(const Sequence<G>& at, int map) {
+  return at.memory + G::kQueries + map * kChunkBytes;
+}
+/// far_scale / norm of the warp's rows g and g + 8; 0 for dead ones.
+template <typename G>
+__device__ __forceinline__ void load_factors(const Sequence<G>& at, int map, float (&factor)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    factor[r] = shared_at<float>(G::kFactors)[map * kRows + at.warp * kBlockDim + row_of(2 * r)];
+}
+/// Dots, with a minus, of a tile's queries 2t and 2t + 1 or, `upper`, 8 and 9 later.
+template <typename G>
+__device__ __forceinline__ uint32_t dot_pair(int map, int tile, int upper) {
+  return shared_at<uint32_t>(G::kDots)[map * (kRows / 2) + tile * 8 + upper * 4 + lane_id() % 4];
+}
+/// Sums of later queries' feature rows times dots, [maps][kDim], as of a chunk.
+template <typename G>
+__device__ __forceinline__ float* later_sums(const Sequence<G>& at, int chunk) {
+  return at.sums(0) + (chunk & 1) * G::kMaps * kDim;
+}
+
+/// The band's parts of a tile of queries, counted from the chunk's first: probabilities or the
+/// gradients of scores with a group of keys, keys as rows. Eight keys of eight queries are 128
+/// bytes; the second eight keys are permuted, so that banks differ when key_of scatters them.
+enum class Part { kProbabilities, kGradients };
+template <typename G>
+__device__ __forceinline__ uint32_t near_part(const Sequence<G>& at, int tile, Part part,
+                                              int group) {
+  static_assert(kTiles == 4 && kNearTiles == 6);
+  const int first = at.ring == 0 ? 0 : 6 - 2 * at.ring;  // 4 chunk mod 6
+  const int slot = first + tile < 6 ? first + tile : first + tile - 6;
+  return at.memory + G::kNear + ((slot * 2 + int(part)) * kGroups + group) * kPartBytes;
+}
+__device__ __forceinline__ void store_part(uint32_t part, uint32_t lane, const Fragment& f) {
+  const uint32_t matrix = lane / 8, key = key_of(matrix / 2, lane % 8);
+  const uint32_t to = part + (matrix % 2 * 2 + key / 8) * 128 + ((key % 8 ^ key / 8 * 2) << 4);
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(to),
+               "r"(f.r[0]), "r"(f.r[1]), "r"(f.r[2]), "r"(f.r[3])
+               : "memory");
+}
+__device__ __forceinline__ Fragment load_part(uint32_t part, uint32_t lane) {
+  return load_matrix(part + lane / 8 * 128 + ((lane % 8 ^ lane / 8 % 2 * 2) << 4));
+}
+
+}  // namespace fmmformer::cuda::narrow::both_sides

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a chunk's products want and give: triangles, rows times weights, fields of a result.
+#pragma once
+
+#include "attention/fmm/cuda/narrow/sequence.cuh"
+
+namespace fmmformer::cuda::narrow {
+
+/// body(the warp as a constant).
+template <typename Body>
+__device__ __forceinline__ void with_warp(int warp, const Body& body) {
+  static_assert(kWarps == 4);
+  if (warp < 2) {
+    if (warp == 0)
+      body(MapIndex<0>());
+    else
+      body(MapIndex<1>());
+  } else {
+    if (warp == 2)
+      body(MapIndex<2>());
+    else
+      body(MapIndex<3>());
+  }
+}
+
+/// Makes operands of a chunk's block of products, of the warp's rows with 64 tokens: operand(t)
+/// for the tokens of a tile. What a row must not see is zero: tokens after it or, kBefore, before
+/// it. A branch for each warp costs less than to select in every register.
+template <bool kBefore, typename Operand>
+__device__ __forceinline__ void make_seen(Fragment (&f)[kTiles], int warp, const Operand& operand) {
+  const auto of_warp = [&](auto number) {
+    constexpr int kOwn = number.value;
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      if (kBefore ? t < kOwn : t > kOwn)
+        f[t] = {{0, 0, 0, 0}};
+      else
+        f[t] = operand(t);
+    }
+    cut_at_diagonal<kBefore>(f[kOwn]);
+  };
+  with_warp(warp, of_warp);
+}
+template <bool kBefore>
+__device__ __forceinline__ void round_seen(Fragment (&f)[kTiles], const Block (&c)[kTiles],
+                                           int warp) {
+  make_seen<kBefore>(f, warp, [&](int t) { return rounded(c[t]); });
+}
+
+/// Rows of v or grad_out times a field's weights.
+template <typename G>
+__device__ __forceinline__ void weigh(const Sequence<G>&, Fragments& f, int field) {
+  const Elem* weights = shared_at<Elem>(G::kOperands) + field * kDim + lane_id() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < kBlocks * 2; ++n) {
+    const Pair w = *reinterpret_cast<const Pair*>(weights + n * 8);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      uint32_t& x = f[n / 2].r[n % 2 * 2 + r];
+      x = as_bits(__hmul2(as_pair(x), w));
+    }
+  }
+}
+/// sum += rows * weight * factor of rows g and g + 8.
+template <typename G>
+__device__ __forceinline__ void add_field(const Sequence<G>& at, Rows& sum, const Rows& rows,
+                                          const float (&factor)[2], int field) {
+  const float* weights = at.weights(field) + lane_id() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < kBlocks * 2; ++n) {
+    const float2 w = *reinterpret_cast<const float2*>(weights + n * 8);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      sum[n / 2][n % 2][i] += (i % 2 ? w.y : w.x) * (factor[i / 2] * rows[n / 2][n % 2][i]);
+  }
+}
+
+}  // namespace fmmformer::cuda::narrow
