@@ -75,7 +75,7 @@ Call::Gradients Call::empty_gradients(bool both_sides) const {
                       .near_weight = like(weights_.near_weight),
                       .far_weight = like(weights_.far_weight)};
   const bool wants_weights = gradients.near_weight.numel() + gradients.far_weight.numel() > 0;
-  const bool has_records = common_.walks == Walks::kNarrow;
+  const bool has_records = common_.walks == Walks::kNarrow && !both_sides;
   int64_t between = 0;
   if (has_records) {
     between = pairs() * record_floats(common_.length, common_.all_maps);
