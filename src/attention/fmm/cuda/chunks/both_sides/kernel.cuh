@@ -44,8 +44,8 @@ __device__ __forceinline__ void look_around(const Walk<G>& walk) {
         make_uint4(ones[0], ones[1], ones[2], ones[3]);
   }
   const bool* mask = args.token_mask ? args.token_mask + int64_t(walk.b) * args.length : nullptr;
-  for (int chunk = walk.begin - 1 + int(threadIdx.x / kWarpSize); chunk <= walk.end;
-       chunk += Groups<G>::kThreads / kWarpSize) {
+  for (int chunk = walk.begin - 1 + int(threadIdx.x / kWarpSize);
+       chunk <= max(walk.end, walk.sums_end); chunk += Groups<G>::kThreads / kWarpSize) {
     uint64_t bits = 0;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -79,50 +79,65 @@ __device__ __forceinline__ void subtract_sums(uint4& gradients, const uint4& key
   gradients = make_uint4(rows[0], rows[1], rows[2], rows[3]);
 }
 
-/// Takes what later segments' queries have from the segment's dk.
+/// What later segments' queries take from dk, of a piece's channels.
 template <typename G>
-__device__ __forceinline__ void subtract_later_segments(const Walk<G>& walk) {
-  using M = Memory<G>;
-  const SweepArgs& args = walk.args;
+__device__ __forceinline__ void load_later_sums(float2 (&later)[G::kMaps][4], const Walk<G>& walk,
+                                                int piece) {
   const auto cluster = cooperative_groups::this_cluster();
-  cluster.sync();
-  if (walk.segment + 1 < args.segments) {
-    const int piece = threadIdx.x % G::kPieces, last = min(walk.end * kChunk, args.length);
-    float2 later[G::kMaps][4];  // of the piece's channels
 #pragma unroll
-    for (int i = 0; i < G::kMaps * 4; ++i) later[i / 4][i % 4] = make_float2(0.f, 0.f);
+  for (int i = 0; i < G::kMaps * 4; ++i) later[i / 4][i % 4] = make_float2(0.f, 0.f);
 #pragma unroll 1
-    for (int s = walk.segment + 1; s < args.segments; ++s) {
-      const float* sums = cluster.map_shared_rank(shared_at<float>(M::kDotSums), s);
+  for (int s = walk.segment + 1; s < walk.args.segments; ++s) {
+    const float* sums = cluster.map_shared_rank(shared_at<float>(Memory<G>::kDotSums), s);
 #pragma unroll
-      for (int i = 0; i < G::kMaps * 4; ++i) {
-        const float* at = sums + i / 4 * G::kDim + piece * kPiece + i % 4 * 2;
-        const float2 two = *reinterpret_cast<const float2*>(at);
-        later[i / 4][i % 4].x += two.x, later[i / 4][i % 4].y += two.y;
-      }
-    }
-    constexpr int kAtOnce = 4, kRowsApart = Groups<G>::kThreads / G::kPieces;  // loads under way
-#pragma unroll 1
-    for (int first = walk.begin * kChunk + int(threadIdx.x) / G::kPieces; first < last;
-         first += kAtOnce * kRowsApart) {
-      uint4 keys[kAtOnce], gradients[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int token = min(first + i * kRowsApart, last - 1);
-        keys[i] = *reinterpret_cast<const uint4*>(walk.row_piece(kK, token, piece));
-        gradients[i] = *reinterpret_cast<const uint4*>(walk.row_piece(kDk, token, piece));
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int token = first + i * kRowsApart;
-        // Dead tokens have zeros, whatever their keys are.
-        if (token >= last || !(walk.live(token / kChunk) >> token % kChunk & 1)) continue;
-        subtract_sums<G>(gradients[i], keys[i], later);
-        *reinterpret_cast<uint4*>(walk.row_piece(kDk, token, piece)) = gradients[i];
-      }
+    for (int i = 0; i < G::kMaps * 4; ++i) {
+      const float* at = sums + i / 4 * G::kDim + piece * kPiece + i % 4 * 2;
+      const float2 two = *reinterpret_cast<const float2*>(at);
+      later[i / 4][i % 4].x += two.x, later[i / 4][i % 4].y += two.y;
     }
   }
-  cluster.sync();  // others may still read this block's sums
+}
+/// Takes that from the segment's dk; by all warpgroups but the values', which has no registers for
+/// it. Short code, since it is run once: an instruction that is new to a multiprocessor takes
+/// longer to come than to run. Rows of keys, which do not depend on it, are asked for before the
+/// cluster meets.
+template <typename G>
+__device__ __forceinline__ void subtract_later_segments(Walk<G>& walk) {
+  walk.forget();
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));  // not to be kept during the walk
+  const SweepArgs& args = walk.args;
+  const auto cluster = cooperative_groups::this_cluster();
+  constexpr int kRowsApart = Groups<G>::kValues * kGroupThreads / G::kPieces;
+  const int piece = thread % G::kPieces, last = min(walk.end * kChunk, args.length);
+  int token = walk.segment + 1 < args.segments ? walk.begin * kChunk + thread / G::kPieces : last;
+  const auto load = [&](int tensor, int from) {
+    return *reinterpret_cast<const uint4*>(walk.row_piece(tensor, min(from, last - 1), piece));
+  };
+  uint4 keys = load(kK, token);
+  cluster.sync();
+  uint4 gradients = load(kDk, token);
+  float2 later[G::kMaps][4];
+  load_later_sums(later, walk, piece);
+  cluster.barrier_arrive();  // this block needs no other's memory any more
+#pragma unroll 1
+  for (; token < last; token += kRowsApart) {
+    const uint4 next_keys = load(kK, token + kRowsApart),
+                next_gradients = load(kDk, token + kRowsApart);
+    // Dead tokens have zeros, whatever their keys are.
+    if (walk.live(token / kChunk) >> token % kChunk & 1) {
+      subtract_sums<G>(gradients, keys, later);
+      *reinterpret_cast<uint4*>(walk.row_piece(kDk, token, piece)) = gradients;
+    }
+    keys = next_keys, gradients = next_gradients;
+  }
+  cluster.barrier_wait();
+}
+/// What the values' warpgroup does meanwhile.
+__device__ __forceinline__ void await_other_segments() {
+  const auto cluster = cooperative_groups::this_cluster();
+  cluster.sync();
+  cluster.sync();
 }
 
 /// One field's gradient of blend weights, from a sum of rows g and g + 8 a lane.
@@ -151,7 +166,7 @@ template <typename G, typename Step>
 __device__ __forceinline__ void walk_back(Walk<G>& walk, Loader<G>& load, const Step& step) {
 #pragma unroll 1
   while (walk.chunk > walk.begin) {
-    --walk.chunk;
+    walk.step_back();
     walk.forget(), load.forget();
     step();
     wait_for_copies();
@@ -189,19 +204,21 @@ __global__ void __launch_bounds__(Groups<G>::kThreads, 1)
     if (thread == 0) begin_state(walk, walk.end - 1, map.index, event);
 #pragma unroll 1
     for (int further = 0; further >= -1; --further) {
-      if (map.index == 0)
-        begin_rows_of(walk, kQ, further, thread), begin_numbers_of(walk, further, thread);
+      if (map.index == 0) begin_rows_of(walk, kQ, further, thread);
+      begin_numbers_of(walk, further, map.index, thread);
       if (map.index == G::kMaps - 1) begin_rows_of(walk, kGradOut, further, thread);
     }
     begin_walk([] {});
     float by_weight = 0.f;
+    DotSums<G> sums;
     int turn = 0;
     walk_back(walk, load, [&] {
       map.forget();
-      query_step(walk, load, map, event, turn, by_weight);
+      query_step(walk, load, map, event, turn, sums, by_weight);
       turn ^= 1;
     });
     put_weight_sum<G>(by_weight, walk.tile, map.index);
+    sums.publish(map.index, walk.tile);
     meet_block();
     if (args.segments > 1) subtract_later_segments(walk);
   } else if (group == Role::kKeys) {
@@ -209,33 +226,29 @@ __global__ void __launch_bounds__(Groups<G>::kThreads, 1)
 #pragma unroll 1
     for (int further = 0; further >= -2; --further)
       begin_rows_of(walk, kK, further, thread), begin_rows_of(walk, kV, further, thread);
-    DotSums<G> sums;
-    sums.clear();
     begin_walk([] {});
-    walk_back(walk, load, [&] { key_step(walk, load, sums); });
-    sums.publish(walk.tile);
+    walk_back(walk, load, [&] { key_step(walk, load); });
     meet_block();
     if (args.weight_sums) store_weight_sums<G>(args, thread);
     if (args.segments > 1) subtract_later_segments(walk);
   } else {
     FMM_REGISTERS("inc", Role::kOfValues);
-    const Band<G, Sweep::kQueries> band(args);
-    const float near_weight = weight_value(args.near_weight, 0, walk.h, 0);
+    NearBand<G>::store(args, walk.h);
     StateAfter<G> state;
     state.begin(walk);
     begin_walk([&] {
       if (args.has_near && walk.end * kChunk < args.length) {
-        make_near(walk, load, band, near_weight);
+        make_near(walk, load);
         return;
       }
       for (int i = thread; i < M::kNearBytes / 16; i += kGroupThreads)
         shared_at<uint4>(M::kNear)[i] = make_uint4(0, 0, 0, 0);
     });
     float by_weight = 0.f;
-    walk_back(walk, load, [&] { value_step(walk, load, band, near_weight, state, by_weight); });
+    walk_back(walk, load, [&] { value_step(walk, load, state, by_weight); });
     put_weight_sum<G>(by_weight, walk.tile, G::kMaps);
     meet_block();
-    if (args.segments > 1) subtract_later_segments(walk);
+    if (args.segments > 1) await_other_segments();
   }
 }
 

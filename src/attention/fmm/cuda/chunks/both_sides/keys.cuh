@@ -1,45 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys' warpgroup: dk of a chunk, and the sums of later queries' features times dots. The
-// formulas are those of docs/math.md.
+// The keys' warpgroup: dk of a chunk. The formulas are those of docs/math.md.
 #pragma once
 
 #include "attention/fmm/cuda/chunks/both_sides/rows.cuh"
 
 namespace fmmformer::cuda::chunks::both_sides {
-
-/// sum_i dot_i f(q_i) over the queries of later chunks; a warp has sixteen channels of every map, a
-/// lane channels g and g + 8 of them.
-template <typename G>
-struct DotSums {
-  float of[G::kMaps][2];
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) of[l][0] = of[l][1] = 0.f;
-  }
-  __device__ __forceinline__ void add(const Walk<G>& walk, const Loader<G>& load) {
-    using M = Memory<G>;
-#pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) {
-      float sum[4] = {0.f, 0.f, 0.f, 0.f};
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        const float* dots =
-            shared_at<float>(M::kDots) + l * kChunk + t * kBlockDim + lane_id() % 4 * 2;
-        const Fragment f =
-            load.left_turned(M::kQueryFeatures + l * G::kArea + t * G::kTile, walk.tile);
-        Bf16::multiply(sum, f, {{Bf16::pack(dots[0], dots[1]), Bf16::pack(dots[8], dots[9])}});
-      }
-      of[l][0] += sum[0], of[l][1] += sum[2];
-    }
-  }
-  __device__ __forceinline__ void publish(int tile) const {
-    if (lane_id() % 4 != 0) return;
-    float* to = shared_at<float>(Memory<G>::kDotSums) + tile * kBlockDim + lane_id() / 4;
-#pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) to[l * G::kDim] = of[l][0], to[l * G::kDim + 8] = of[l][1];
-  }
-};
 
 /// dk += the band's part, of up to two tiles of the next chunk too.
 template <typename G>
@@ -47,8 +12,8 @@ __device__ __forceinline__ void add_near_dk(Block (&dk)[kTiles], const Walk<G>& 
                                             const Loader<G>& load) {
 #pragma unroll
   for (int k = 0; k < kMostGroups; ++k) {
-    const int tile = walk.tile + k, chunk = walk.chunk + tile / kTiles;
-    const uint4 all = *near_place<G>(chunk, tile % kTiles, kScoreGradients, k);
+    const int tile = walk.tile + k;
+    const uint4 all = *walk.near_place(tile, kScoreGradients, k);
     add_columns<G>(dk, Fragment{{all.x, all.y, all.z, all.w}}, load, walk.row_tile(kQ, tile), 0);
   }
 }
@@ -66,9 +31,20 @@ __device__ __forceinline__ Fragment less_dots(const Fragment& g, const float* do
   return result;
 }
 
+/// What later queries' dots take away, equal for all rows.
 template <typename G>
-__device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& load,
-                                         DotSums<G>& sums) {
+__device__ __forceinline__ void set_minus_dot_sums(Block (&d)[kTiles], int map) {
+  const float* sums = shared_at<float>(Memory<G>::kDotSums) + map * G::kDim + lane_id() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < 2 * kTiles; ++n) {
+    const float2 y = *reinterpret_cast<const float2*>(sums + n * 8);
+    float(&c)[4] = d[n / 2][n % 2];
+    c[0] = c[2] = -y.x, c[1] = c[3] = -y.y;
+  }
+}
+
+template <typename G>
+__device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& load) {
   using M = Memory<G>;
   using Role = Groups<G>;
   const int thread = threadIdx.x % kGroupThreads;
@@ -76,7 +52,6 @@ __device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& l
     begin_rows_of(walk, kK, -2, thread), begin_rows_of(walk, kV, -2, thread);
   commit_copies();
   make_key_features<G>(walk.area(kK), M::kKeyFeatures, walk.live(walk.chunk), thread);
-  sums.publish(walk.tile);
   show_to_warpgroup();
   arrive_at_barrier(kFeaturesForValues, Role::kThreads);
   Fragment g[kTiles];
@@ -89,8 +64,10 @@ __device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& l
   }
   Block d[G::kMaps][kTiles];
 #pragma unroll
-  for (int l = 0; l < G::kMaps; ++l)
-    begin_columns<false>(d[l], walk.area(kV), M::kAfter + l * G::kArea);
+  for (int l = 0; l < G::kMaps; ++l) {
+    set_minus_dot_sums<G>(d[l], l);
+    begin_columns<true>(d[l], walk.area(kV), M::kAfter + l * G::kArea);
+  }
   finish_products(d);
   named_barrier(kDotsMade, (G::kMaps + 1) * kGroupThreads);
   Fragment less[G::kMaps][kTiles];
@@ -101,21 +78,13 @@ __device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& l
                       [&](int tile) { return less_dots(g[tile], dots + tile * kBlockDim); });
     begin_rows<G>(d[l], less[l], M::kQueryFeatures + l * G::kArea);
   }
-  sums.add(walk, load);
   finish_products(d);
 #pragma unroll
   for (int l = 0; l < G::kMaps; ++l) {
     const float sign[2] = {l == 1 ? -1.f : 1.f, l == 1 ? -1.f : 1.f};
-    const float* later = shared_at<float>(M::kDotSums) + l * G::kDim + lane_id() % 4 * 2;
     const int features = M::kKeyFeatures + l * G::kArea + walk.tile * G::kTile;
 #pragma unroll
     for (int b = 0; b < kTiles; ++b) {
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const float2 y = *reinterpret_cast<const float2*>(later + b * kBlockDim + n * 8);
-        float(&e)[4] = d[l][b][n];
-        e[0] -= y.x, e[1] -= y.y, e[2] -= y.x, e[3] -= y.y;
-      }
       make_input_gradient(d[l][b], load.left(features, b), sign);
 #pragma unroll
       for (int i = 0; i < 8 && l > 0; ++i) d[0][b][i / 4][i % 4] += d[l][b][i / 4][i % 4];

@@ -1,11 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queries' warpgroup: one map's part of dq, and its rows' dots for the keys' warpgroup. The
-// formulas are those of docs/math.md.
+// A queries' warpgroup: one map's part of dq, its rows' dots, for the keys' warpgroup, and the sums
+// of features times dots. The formulas are those of docs/math.md.
 #pragma once
 
 #include "attention/fmm/cuda/chunks/both_sides/rows.cuh"
 
 namespace fmmformer::cuda::chunks::both_sides {
+
+/// sum_i dot_i f(q_i) over the queries of later chunks, of one map; a warp has sixteen channels, a
+/// lane channels g and g + 8 of them.
+template <typename G>
+struct DotSums {
+  float of[2] = {0.f, 0.f};
+
+  __device__ __forceinline__ void add(const Walk<G>& walk, const Loader<G>& load, int map) {
+    using M = Memory<G>;
+    const float* dots = shared_at<float>(M::kDots) + map * kChunk + lane_id() % 4 * 2;
+    float sum[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t, dots += kBlockDim) {
+      const Fragment f =
+          load.left_turned(M::kQueryFeatures + map * G::kArea + t * G::kTile, walk.tile);
+      Bf16::multiply(sum, f, {{Bf16::pack(dots[0], dots[1]), Bf16::pack(dots[8], dots[9])}});
+    }
+    of[0] += sum[0], of[1] += sum[2];
+  }
+  __device__ __forceinline__ void publish(int map, int tile) const {
+    if (lane_id() % 4 != 0) return;
+    float* to = shared_at<float>(Memory<G>::kDotSums) + map * G::kDim + tile * kBlockDim;
+    to[row_of(0)] = of[0], to[row_of(2)] = of[1];
+  }
+};
 
 /// What rows g and g + 8 have.
 struct RowFactors {
@@ -72,7 +97,7 @@ __device__ __forceinline__ void add_near_dq(Block (&dq)[kTiles], const Walk<G>& 
                                             const Loader<G>& load) {
 #pragma unroll
   for (int k = 0; k < kMostGroups; ++k) {
-    const uint4 all = *near_place<G>(walk.chunk, walk.tile, kScoreGradients, k);
+    const uint4 all = *walk.near_place(walk.tile, kScoreGradients, k);
     const Fragment gradients = turned(Fragment{{all.x, all.y, all.z, all.w}});
     add_columns<G>(dq, gradients, load, walk.row_tile(kK, walk.tile - k), 0);
   }
@@ -82,15 +107,16 @@ __device__ __forceinline__ void add_near_dq(Block (&dq)[kTiles], const Walk<G>& 
 template <typename G>
 __device__ __forceinline__ void query_step(const Walk<G>& walk, const Loader<G>& load,
                                            const Map& map, const CopyEvent& event, int turn,
-                                           float& by_weight) {
+                                           DotSums<G>& sums, float& by_weight) {
   using M = Memory<G>;
   using Role = Groups<G>;
   const int thread = threadIdx.x % kGroupThreads, of_map = map.index * G::kArea;
   const int features = M::kKeyFeatures + of_map,
             plain = M::kPlainFeatures + of_map + walk.tile * G::kTile;
   if (walk.chunk > walk.begin) {
-    if (map.index == 0) begin_rows_of(walk, kQ, -1, thread), begin_numbers_of(walk, -1, thread);
+    if (map.index == 0) begin_rows_of(walk, kQ, -1, thread);
     if (map.index == G::kMaps - 1) begin_rows_of(walk, kGradOut, -1, thread);
+    begin_numbers_of(walk, -1, map.index, thread);
   }
   commit_copies();
   make_query_features<G, true>(
@@ -98,6 +124,7 @@ __device__ __forceinline__ void query_step(const Walk<G>& walk, const Loader<G>&
       walk.live(walk.chunk), thread, [&](int tile, int row) {
         return walk.numbers(1 + map.index, walk.chunk)[tile * kBlockDim + row];
       });
+  sums.publish(map.index, walk.tile);
   show_to_warpgroup();
   arrive_at_barrier(kFeaturesForValues, Role::kThreads);
   Block u[kTiles];
@@ -123,6 +150,7 @@ __device__ __forceinline__ void query_step(const Walk<G>& walk, const Loader<G>&
   arrive_at_barrier(kDotsMade, (G::kMaps + 1) * kGroupThreads);
   finish_products(z);
   named_barrier(kAmongQueries + map.index, kGroupThreads);
+  sums.add(walk, load, map.index);
   if (thread == 0 && walk.chunk > walk.begin) begin_state(walk, walk.chunk - 1, map.index, event);
 #pragma unroll
   for (int b = 0; b < kTiles; ++b) {

@@ -29,22 +29,19 @@ __device__ __forceinline__ void begin_rows_of(const Walk<G>& walk, int tensor, i
                                               int thread) {
   begin_chunk(walk, tensor, walk.chunk + further, walk.area(tensor, further), thread);
 }
-/// The same of log_sum_exp and normalisers.
+/// The same of a map's normalisers and, with the first map's, of log_sum_exp.
 template <typename G>
-__device__ __forceinline__ void begin_numbers_of(const Walk<G>& walk, int further, int thread) {
+__device__ __forceinline__ void begin_numbers_of(const Walk<G>& walk, int further, int map,
+                                                 int thread) {
   const SweepArgs& args = walk.args;
   const int row = thread % kChunk, chunk = walk.chunk + further;
-  const int from = min(chunk * kChunk + row, args.length - 1);
-#pragma unroll
-  for (int first = 0; first < G::kFields; first += kGroupThreads / kChunk) {
-    const int field = first + thread / kChunk;
-    if (field >= G::kFields) continue;
-    const float* source = nullptr;
-    if (field == 0 && args.has_near) source = args.log_sum_exp + int64_t(walk.pair) * args.length;
-    if (field > 0 && has_row_sums(args))
-      source = args.normalisers + (int64_t(walk.pair) * G::kMaps + field - 1) * args.length;
-    if (source) copy_number_async(walk.numbers(field, chunk) + row, source + from);
-  }
+  const bool near = thread >= kChunk;
+  if (near ? map > 0 || !args.has_near : !has_row_sums(args)) return;
+  const float* source =
+      near ? args.log_sum_exp + int64_t(walk.pair) * args.length
+           : args.normalisers + (int64_t(walk.pair) * G::kMaps + map) * args.length;
+  copy_number_async(walk.numbers(near ? 0 : 1 + map, chunk) + row,
+                    source + min(chunk * kChunk + row, args.length - 1));
 }
 
 /// Asks for a map's state before the chunk.

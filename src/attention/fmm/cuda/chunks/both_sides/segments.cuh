@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a segment's walk begins with: the sums sum_i f(q_i) grad_out_i^T over later segments'
-// queries. Every block of the cluster sums its own segment; a warpgroup has one map, and every
-// other chunk.
+// queries. Every block of the cluster sums its own segment or, of two segments, both sum a half of
+// the second; a warpgroup has one map, and every other chunk.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -30,9 +30,9 @@ __device__ __forceinline__ void sum_chunks(const Walk<G>& walk) {
   const int group = __shfl_sync(~0u, threadIdx.x / kGroupThreads, 0);
   const int thread = threadIdx.x % kGroupThreads;
   const Map map(args, group / kTurns, walk.h);
-  const int first = walk.begin + group % kTurns, features = M::kKeyFeatures + group * G::kArea;
+  const int first = walk.sums_begin + group % kTurns, features = M::kKeyFeatures + group * G::kArea;
   const auto begin = [&](int chunk, int which) {
-    if (chunk < walk.end) {
+    if (chunk < walk.sums_end) {
       begin_chunk(walk, kQ, chunk, summed_rows<G>(group, which), thread);
       begin_chunk(walk, kGradOut, chunk, summed_rows<G>(group, which) + G::kArea, thread);
     }
@@ -47,7 +47,7 @@ __device__ __forceinline__ void sum_chunks(const Walk<G>& walk) {
   begin(first, 0);
   int which = 0;
 #pragma unroll 1
-  for (int chunk = first; chunk < walk.end; chunk += kTurns, which ^= 1) {
+  for (int chunk = first; chunk < walk.sums_end; chunk += kTurns, which ^= 1) {
     begin(chunk + kTurns, which ^ 1);
     float norms[kTiles];
 #pragma unroll
@@ -75,12 +75,12 @@ __device__ __forceinline__ void sum_chunks(const Walk<G>& walk) {
   }
 }
 
-/// The segment's sums, where the other blocks find them. A barrier of the cluster inside; another
-/// one must follow when all have read.
+/// The block's part of the sums, where the other blocks find it. A barrier of the cluster inside;
+/// another one must follow when all have read.
 template <typename G>
 __device__ __forceinline__ void sum_segment(const Walk<G>& walk) {
   using M = Memory<G>;
-  if (walk.segment > 0) {
+  if (walk.sums_begin < walk.sums_end) {
     if (threadIdx.x < kTurns * G::kMaps * kGroupThreads) sum_chunks(walk);
     __syncthreads();
     constexpr int kOfMap = 2 * kTiles * kGroupThreads;

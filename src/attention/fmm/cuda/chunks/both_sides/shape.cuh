@@ -59,7 +59,7 @@ struct Memory {
   static constexpr int kAfter = kBefore + G::kMaps * G::kArea;
   static constexpr int kTriangle = kAfter + G::kMaps * G::kArea;  // ones for what rows see
   static constexpr int kStage = kTriangle + G::kArea;  // [dk, dv]: on their way to memory
-  static constexpr int kNear = kStage + 2 * G::kArea;  // see NearPlace
+  static constexpr int kNear = kStage + 2 * G::kArea;  // see Walk::near_place
   static constexpr int kNearTiles = kTiles + kHalo;
   static constexpr int kNearBytes = kNearTiles * 2 * kMostGroups * kWarpSize * 16;
   // Before the walk, in the same place, float4 [...][kGroupThreads]: the segment's part of the
@@ -76,22 +76,16 @@ struct Memory {
   // uint64_t [kMostChunks + 2]: live tokens, from the chunk before the block's first one on
   static constexpr int kLive =
       kWeightSums + (kTiles * G::kFields * int(sizeof(float)) + 15) / 16 * 16;
-  static constexpr int kEvents = kLive + (kMostChunks + 2) * int(sizeof(uint64_t));  // of maps
+  static constexpr int kBand = kLive + (kMostChunks + 2) * int(sizeof(uint64_t));  // see NearBand
+  static constexpr int kEvents = kBand + 2 * kWarpSize * int(sizeof(uint32_t));    // of maps
   static constexpr int kBases =
       kEvents + kMostMaps * int(sizeof(uint64_t));  // Elem* [kAllTensors]: of the pair
   static constexpr int kBytes = kBases + kAllTensors * int(sizeof(Elem*));
   static_assert(kBytes <= kSharedBytes);
 };
 
-/// Operands of the band's gradients: of a query's tile, for each key's tile that it sees, turned,
-/// as a lane's registers. Kinds: weight * probabilities, and gradients of scores.
+/// Operands of the band's gradients: weight * probabilities, and gradients of scores.
 enum NearKind { kProbabilities, kScoreGradients };
-template <typename G>
-__device__ __forceinline__ uint4* near_place(int chunk, int tile, NearKind kind, int group) {
-  const int slot = (chunk * kTiles + tile) % Memory<G>::kNearTiles;
-  const int at = (slot * 2 + kind) * kMostGroups + group;
-  return shared_at<uint4>(Memory<G>::kNear) + at * kWarpSize + lane_id();
-}
 
 /// The walk of a block, and what a warp has to do in it.
 template <typename G>
@@ -99,18 +93,30 @@ struct Walk {
   using M = Memory<G>;
   const SweepArgs& args;
   int pair, b, h, segment;
-  int begin, end;  // chunks
-  int tile;        // the warp's rows
+  int begin, end;            // chunks
+  int sums_begin, sums_end;  // those whose sums the block makes for earlier segments
+  int tile;                  // the warp's rows
   int chunk;
+  int slot, near_slot;  // where the chunk's rows and its first tile's part of the band lie
 
   __device__ explicit Walk(const SweepArgs& args) : args(args) {
     pair = blockIdx.x / args.segments, segment = blockIdx.x % args.segments;
     b = pair / args.heads, h = pair % args.heads;
     begin = segment_begin(args, segment) / kChunk;
     end = (segment_begin(args, segment + 1) + kChunk - 1) / kChunk;
+    sums_begin = segment > 0 ? begin : end, sums_end = end;
+    if (args.segments == 2) {  // both blocks sum a half of the second segment
+      const int first = segment == 0 ? end : begin,
+                last = (segment_begin(args, 2) + kChunk - 1) / kChunk, middle = (first + last) / 2;
+      sums_begin = segment == 0 ? first : middle, sums_end = segment == 0 ? middle : last;
+    }
     // The same in every lane, as the compiler sees from the shuffle.
     tile = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0) % kTiles;
-    chunk = end;
+    chunk = end, slot = end % M::kSlots, near_slot = end * kTiles % M::kNearTiles;
+  }
+  /// Of the blocks whose sums this one begins with, the first; the last are they all.
+  __device__ __forceinline__ int first_part() const {
+    return args.segments == 2 ? 2 * segment : segment + 1;
   }
   /// Keeps the compiler from computing addresses before the walk: those of a step are cheaper than
   /// the registers that would hold them.
@@ -124,15 +130,30 @@ struct Walk {
     const int row_bytes = static_cast<int>(view(tensor).row_stride) * int(sizeof(Elem));
     return reinterpret_cast<Elem*>(rows + int64_t(token) * row_bytes + piece * 16);
   }
+  __device__ __forceinline__ void step_back() {
+    --chunk;
+    slot = slot > 0 ? slot - 1 : M::kSlots - 1;
+    near_slot = near_slot >= kTiles ? near_slot - kTiles : near_slot + M::kNearTiles - kTiles;
+  }
   /// A chunk's rows in shared memory: the walk's, or `further` from it.
   __device__ __forceinline__ int area(int tensor, int further = 0) const {
-    const int slot = (chunk + further + M::kSlots) % M::kSlots;
-    return M::kRows + (tensor * M::kSlots + slot) * G::kArea;
+    int at = slot + further;
+    if (further < 0) at = at < 0 ? at + M::kSlots : at;
+    if (further > 0) at = at >= M::kSlots ? at - M::kSlots : at;
+    return M::kRows + (tensor * M::kSlots + at) * G::kArea;
   }
   /// A tile of them, -4 to 7 counted from the chunk's first.
   __device__ __forceinline__ int row_tile(int tensor, int index) const {
     const int further = index < 0 ? -1 : index >= kTiles ? 1 : 0;
     return area(tensor, further) + (index & (kTiles - 1)) * G::kTile;
+  }
+  /// The band's operands of a query's tile, 0 to 5 counted from the chunk's first, for each key's
+  /// tile that it sees, `group` before it: turned, as a lane's registers.
+  __device__ __forceinline__ uint4* near_place(int index, NearKind kind, int group) const {
+    int at = near_slot + index;
+    at = at >= M::kNearTiles ? at - M::kNearTiles : at;
+    at = (at * 2 + kind) * kMostGroups + group;
+    return shared_at<uint4>(M::kNear) + at * kWarpSize + lane_id();
   }
   __device__ __forceinline__ uint64_t live(int of_chunk) const {
     return shared_at<uint64_t>(M::kLive)[of_chunk - begin + 1];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values' warpgroup: the band's probabilities and gradients of scores, for everybody; dv of a
-// chunk; and the state after it. The formulas are those of docs/math.md.
+// chunk; and the state after it. The formulas are
+// those of docs/math.md.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -21,7 +22,7 @@ struct StateAfter {
     for (int l = 0; l < G::kMaps; ++l) clear(sums[l]);
     const auto cluster = cooperative_groups::this_cluster();
 #pragma unroll 1
-    for (int s = walk.segment + 1; s < walk.args.segments; ++s) {
+    for (int s = walk.first_part(); s < walk.args.segments; ++s) {
       const float4* all = cluster.map_shared_rank(shared_at<float4>(Memory<G>::kSegmentSums), s) +
                           threadIdx.x % kGroupThreads;
 #pragma unroll
@@ -39,11 +40,28 @@ __device__ __forceinline__ void store_turned(uint4* to, const Block& c) {
   *to = make_uint4(f.r[0], f.r[1], f.r[2], f.r[3]);
 }
 
+/// What every lane needs to know of the band, in shared memory: its bits (see Band) and the blend
+/// weight. Registers do not hold it beside the state.
+template <typename G>
+struct NearBand {
+  static __device__ void store(const SweepArgs& args, int head) {
+    if (threadIdx.x % kGroupThreads >= kWarpSize) return;
+    uint32_t* to = shared_at<uint32_t>(Memory<G>::kBand) + lane_id();
+    to[0] = Band<G, Sweep::kQueries>(args).bits;
+    to[kWarpSize] = __float_as_uint(weight_value(args.near_weight, 0, head, 0));
+  }
+  static __device__ __forceinline__ uint32_t bits() {
+    return shared_at<uint32_t>(Memory<G>::kBand)[lane_id()];
+  }
+  static __device__ __forceinline__ float weight() {
+    return shared_at<float>(Memory<G>::kBand)[kWarpSize + lane_id()];
+  }
+};
+
 /// Of the walk's queries and the keys that they see, in or before their chunk: what near_place
 /// holds. Returns <dO, near field> of rows g and g + 8.
 template <typename G>
-__device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>& load,
-                                           const Band<G, Sweep::kQueries>& band, float weight) {
+__device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>& load) {
   const SweepArgs& args = walk.args;
   Block p[kMostGroups], g[kMostGroups];
 #pragma unroll
@@ -64,6 +82,8 @@ __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>&
       }
     }
   }
+  const Band<G, Sweep::kQueries> band(args, NearBand<G>::bits());
+  const float weight = NearBand<G>::weight();
   const float* log_sums = walk.numbers(0, walk.chunk) + walk.tile * kBlockDim;
   const uint32_t live = walk.live_bits(walk.tile);
   float log_sum[2], dot[2] = {0.f, 0.f}, by_weight = 0.f;
@@ -96,15 +116,14 @@ __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>&
       gradient = element * (factor * gradient - dot[i % 4 / 2]);
       element *= weight;
     }
-    store_turned(near_place<G>(walk.chunk, walk.tile, kProbabilities, k), p[k]);
-    store_turned(near_place<G>(walk.chunk, walk.tile, kScoreGradients, k), g[k]);
+    store_turned(walk.near_place(walk.tile, kProbabilities, k), p[k]);
+    store_turned(walk.near_place(walk.tile, kScoreGradients, k), g[k]);
   }
   return by_weight;
 }
 
 template <typename G>
-__device__ __forceinline__ void value_step(const Walk<G>& walk, const Loader<G>& load,
-                                           const Band<G, Sweep::kQueries>& band, float near_weight,
+__device__ __forceinline__ void value_step(Walk<G>& walk, const Loader<G>& load,
                                            StateAfter<G>& state, float& by_weight) {
   using M = Memory<G>;
   using Role = Groups<G>;
@@ -114,11 +133,12 @@ __device__ __forceinline__ void value_step(const Walk<G>& walk, const Loader<G>&
   show_to_warpgroup();
   arrive_at_barrier(kFeaturesMade, Role::kThreads);
   if (walk.args.has_near) {
-    by_weight += make_near(walk, load, band, near_weight);
+    by_weight += make_near(walk, load);
     arrive_at_barrier(kNearForKeys, 2 * kGroupThreads);
     arrive_at_barrier(kNearForQueries, 2 * kGroupThreads);
   }
   named_barrier(kFeaturesForValues, Role::kThreads);
+  walk.forget();
   Fragment scores[kTiles];
   {
     Block a[kTiles];
@@ -139,8 +159,8 @@ __device__ __forceinline__ void value_step(const Walk<G>& walk, const Loader<G>&
   if (walk.args.has_near) {
 #pragma unroll
     for (int k = 0; k < kMostGroups; ++k) {
-      const int tile = walk.tile + k, chunk = walk.chunk + tile / kTiles;
-      const uint4 all = *near_place<G>(chunk, tile % kTiles, kProbabilities, k);
+      const int tile = walk.tile + k;
+      const uint4 all = *walk.near_place(tile, kProbabilities, k);
       add_columns<G>(dv, Fragment{{all.x, all.y, all.z, all.w}}, load,
                      walk.row_tile(kGradOut, tile), 0);
     }
