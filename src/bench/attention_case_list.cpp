@@ -312,7 +312,7 @@ void add_many_narrow_heads(Cases& cases) {
                      .bandwidth = bandwidth,
                      .feature_maps = std::move(maps),
                      .weights = WeightShape::kPerChannel,
-                     .dtypes = {c10::kBFloat16}});
+                     .dtypes = {c10::kFloat, c10::kBFloat16}});
   };
   add("many_heads_of_32_channels", 100, 30, {kElu, kEluFlip, kTanh1});
   cases.back().mask = MaskPattern::kRandom, cases.back().near_dropout = 0.1;

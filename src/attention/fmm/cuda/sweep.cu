@@ -10,6 +10,7 @@
 #include "attention/fmm/cuda/chunks_fp32/launcher.cuh"
 #include "attention/fmm/cuda/launcher.cuh"
 #include "attention/fmm/cuda/narrow/launcher.cuh"
+#include "attention/fmm/cuda/narrow_fp32/launcher.cuh"
 #include "attention/fmm/cuda/roles/launcher.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
@@ -59,6 +60,8 @@ auto with_launcher(const Call& call, const Body& body) {
   if (call.walks == Walks::kWarpgroups)
     return body(warpgroups::Launcher<128>(), warpgroups::PassShape<128>());
   if (call.walks == Walks::kWhole) return body(whole::Launcher(), whole::PassShape());
+  if (call.walks == Walks::kNarrow && call.precise)
+    return body(narrow_fp32::Launcher(), narrow_fp32::PassShape());
   if (call.walks == Walks::kNarrow) return body(narrow::Launcher(), narrow::PassShape());
   if (call.precise) return with_precise_launcher(key_dim, call.walks == Walks::kChunks, body);
   if (call.walks == Walks::kRoles) return with_bf16_launcher(key_dim, body);
@@ -200,10 +203,11 @@ bool fits_whole(const SweepArgs& args, int shared_bytes) {
 bool fits_narrow(const SweepArgs& args, const Gpu& gpu) {
   const bool near_fits =
       !args.has_near || (args.right == 0 && args.left <= narrow::kFarthest && args.near_scale > 0);
-  return gpu.capability == 90 && !args.precise && args.causal && args.head_dim == narrow::kDim &&
+  const int shared_bytes = args.precise ? narrow_fp32::kSharedBytes : narrow::kSharedBytes,
+            fewest_pairs = args.precise ? narrow_fp32::kFewestPairs : narrow::kFewestPairs;
+  return gpu.capability == 90 && args.causal && args.head_dim == narrow::kDim &&
          !args.uniform_weights && near_fits && args.length <= narrow::kLongest &&
-         args.batch * args.heads >= narrow::kFewestPairs &&
-         gpu.shared_bytes >= narrow::kSharedBytes;
+         args.batch * args.heads >= fewest_pairs && gpu.shared_bytes >= shared_bytes;
 }
 bool fits_chunks(const SweepArgs& args, int shared_bytes) {
   const auto fits = [&](auto shape, auto precise_shape) {
@@ -267,8 +271,10 @@ cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream) {
 int gradient_segments(const SweepArgs& args, const Gpu& gpu) {
   namespace both_sides = chunks::both_sides;
   // Scaled feature rows tell slopes only where the scale is positive.
-  if (args.walks == Walks::kNarrow)
-    return args.far_scale > 0 && gpu.shared_bytes >= narrow::kBothSidesBytes ? 1 : 0;
+  if (args.walks == Walks::kNarrow) {
+    const bool serves = !args.precise && args.far_scale > 0;
+    return serves && gpu.shared_bytes >= narrow::kBothSidesBytes ? 1 : 0;
+  }
   if (args.walks != Walks::kWarpgroups || args.head_dim != 64 || args.drop_below > 0) return 0;
   if (args.maps > both_sides::kMostMaps || args.length > both_sides::kLongest) return 0;
   if (gpu.shared_bytes < both_sides::kSharedBytes) return 0;

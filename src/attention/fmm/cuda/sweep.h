@@ -9,9 +9,9 @@
 // channels by warps with roles (roles/), in steps of sixteen tokens; all else in chunks of 32 to
 // 128 tokens, sixteen of them a warp. Short causal sequences of 16 channels in bf16 are not walked:
 // a block has all of one at once (whole/); where there are many of 32 channels, a block walks one
-// in chunks of 64 tokens (narrow/). Products run on tensor cores; the running state stays on the
-// chip, in registers. Where the pairs alone do not fill the GPU, a sequence is cut into segments,
-// and sum_states makes what each of them starts from.
+// in chunks of 64 tokens (narrow/, narrow_fp32/). Products run on tensor cores; the running state
+// stays on the chip, in registers. Where the pairs alone do not fill the GPU, a sequence is cut
+// into segments, and sum_states makes what each of them starts from.
 //
 // A sweep carries as many feature maps and channels of v as fit; more are several passes, whose
 // sums meet in fp32 memory.
@@ -169,7 +169,7 @@ struct Gpu {
 /// strips D of 16 or 32; chunks D of 64 or 128, causal, without unit features, with blend weights
 /// that are equal for all channels of a head. Warpgroups are for chunks in bf16, on GPUs of compute
 /// capability 9.0: D of 64, or of 128 with up to two maps and without dropout. Whole sequences: as
-/// strips, but causal, in bf16, D of 16 and up to 256 tokens. Narrow: D of 32, causal, in bf16,
+/// strips, but causal, in bf16, D of 16 and up to 256 tokens. Narrow: D of 32, causal, in either,
 /// with weights that differ by channel, up to 2048 tokens, where sequences alone fill the GPU;
 /// compute capability 9.0.
 Walks fitting_walks(const SweepArgs& args, const Gpu& gpu);
@@ -209,10 +209,11 @@ cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dk and dv; weight_sums where weights differ by channel.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
 
-/// Gradients of queries and keys in one sweep (chunks/both_sides, narrow/both_sides), of those calls
-/// of Walks::kWarpgroups that it serves (D of 64, up to two maps, no dropout, short sequences) and
-/// of Walks::kNarrow where far_scale is positive. It cuts a sequence into segments of its own, and
-/// needs what the forward sweep keeps in chunk_states. 0: it does not serve the call.
+/// Gradients of queries and keys in one sweep (chunks/both_sides, narrow/both_sides), of those
+/// calls of Walks::kWarpgroups that it serves (D of 64, up to two maps, no dropout, short
+/// sequences) and of Walks::kNarrow in bf16 where far_scale is positive. It cuts a sequence into
+/// segments of its own, and needs what the forward sweep keeps in chunk_states. 0: it does not
+/// serve the call.
 int gradient_segments(const SweepArgs& args, const Gpu& gpu);
 int64_t chunk_state_bytes(const SweepArgs& args);
 /// Writes what query_sweep and key_sweep write, but for row_dots; makes itself what segments begin

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The four warps that feed those who walk. While these are at a chunk's far fields, a feeder copies
+// its sixteen rows of the next, makes them pairs and draws dropout's bits for them; while they are
+// at the near field, it makes features and shows the state. So walkers need no registers for a
+// state, nobody waits for memory, and schedulers have more warps to choose from.
+#pragma once
+
+#include "attention/fmm/cuda/dropout.cuh"
+#include "attention/fmm/cuda/narrow_fp32/features.cuh"
+#include "attention/fmm/cuda/narrow_fp32/state.cuh"
+
+namespace fmmformer::cuda::narrow_fp32 {
+
+/// A team's threads give registers back that they had at launch, or wait for more.
+template <int kCount>
+__device__ __forceinline__ void leave_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kCount));
+#endif
+}
+template <int kCount>
+__device__ __forceinline__ void take_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kCount));
+#endif
+}
+
+template <typename G>
+struct Feeder {
+  Sequence<G>& at;
+  const View &first, &second;  // of the band
+  const View &own, &second_own;
+  uint64_t seed;
+
+  __device__ Feeder(Sequence<G>& at, const View& first, const View& second, const View& own,
+                    const View& second_own)
+      : at(at), first(first), second(second), own(own), second_own(second_own) {
+    // The same in every lane, as the compiler sees from the shuffle.
+    seed = G::kDrops ? __shfl_sync(~0u, dropout_seed(at.args), 0) : 0;
+  }
+  /// All chunks of a walk in the direction of `step`, the first being at hand.
+  __device__ __forceinline__ void feed(int step) {
+    if (!G::kOfKeys && at.warp >= 2) {  // zeros, before the sequence
+      at.copy_band(-1, first, second);
+      wait_for_copies();
+      __syncwarp();
+      at.split_band(-1);
+    }
+    begin_to_copy(0);
+    prepare(0);
+    State<G> state;
+#pragma unroll 1
+    for (int left = at.chunks - 1; left >= 0; --left) {
+      at.forget();
+      if constexpr (G::kOfKeys) {
+        show_queries(at);
+        at.meet_feeders();  // the state's power of two depends on theirs
+        state.show(at);
+        at.leave_features();
+      } else {
+        state.show(at);
+        show_keys(at);
+        at.leave_features();
+        at.meet_feeders();
+      }
+      if (left == 0 && !keeps_state()) break;
+      if (left > 0) at.await_halo(), begin_to_copy(step);
+      state.add(at);
+      if (left == 0) break;
+      prepare(step);
+      at.chunk += step;
+    }
+    if (keeps_state()) state.store(at);
+  }
+
+ private:
+  /// Whether the state after the last token is wanted.
+  __device__ __forceinline__ bool keeps_state() const { return G::kForward && at.args.made.sums; }
+  /// The chunk `offset` from the one at hand.
+  __device__ __forceinline__ void begin_to_copy(int offset) const {
+    at.copy_band(offset, first, second), at.copy_own(offset, own, second_own);
+  }
+  __device__ __forceinline__ void prepare(int offset) const {
+    if (G::kDrops && !G::kOfKeys) at.bits(offset) = draw(at.tile() + offset * kTiles);
+    wait_for_copies();
+    __syncwarp();
+    at.split_band(offset), at.measure_own(offset);
+    show_to_warpgroup();
+    __syncthreads();
+  }
+  /// Which elements are kept of what the rows of a tile see: bit group * 8 + i, i as in a Block,
+  /// for the keys' order of Band. Of the oldest group's lower rows a lane sees nothing where it
+  /// sees something of its own group's upper rows, and the other way round: one draw serves both.
+  __device__ __forceinline__ uint32_t draw(int tile) const {
+    constexpr int kDraws = 2 * kGroups - 1;
+    const int quad = lane_id() % 4, key = (tile - 2) * 4 + quad,
+              query = tile * kBlockDim + row_of(0);
+    PhiloxBlock draws[kDraws];
+#pragma unroll
+    for (int i = 0; i < kDraws; ++i) {
+      // Group i / 2 and rows g + i % 2 * 8; the last: see above.
+      const bool shared = i == 1;
+      const int group = shared ? (quad < 2 ? 2 : 0) : (i == 4 ? 2 : i / 2),
+                row = shared ? (quad < 2 ? 0 : 8) : (i == 4 ? 8 : i % 2 * 8);
+      draws[i] = {{static_cast<uint32_t>(key + group * 4), static_cast<uint32_t>(query + row),
+                   static_cast<uint32_t>(at.pair), 0}};
+    }
+    philox_blocks(draws);
+    uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < 2 * kGroups; ++i) {
+      const int from = i == 4 ? 1 : i == 5 ? 4 : i;
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const int bit = i / 2 * 8 + w / 2 * 4 + i % 2 * 2 + w % 2;
+        bits |= draws[from].word[w] >= at.args.drop_below ? 1u << bit : 0u;
+      }
+    }
+    return bits;
+  }
+  /// philox_block of them all, round by round, so that there is one key at a time.
+  template <int kCount>
+  __device__ __forceinline__ void philox_blocks(PhiloxBlock (&draws)[kCount]) const {
+    uint32_t keys[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+#pragma unroll
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) draws[i] = philox_round(draws[i], keys[0], keys[1]);
+      keys[0] += kPhiloxKeyStep0, keys[1] += kPhiloxKeyStep1;
+      // Not computed anew for every draw.
+      asm volatile("" : "+r"(keys[0]), "+r"(keys[1]));
+    }
+  }
+};
+
+}  // namespace fmmformer::cuda::narrow_fp32

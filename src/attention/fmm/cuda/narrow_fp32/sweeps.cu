@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/fmm/cuda/launch.cuh"
+#include "attention/fmm/cuda/narrow_fp32/keys.cuh"
+#include "attention/fmm/cuda/narrow_fp32/queries.cuh"
+
+namespace fmmformer::cuda::narrow_fp32 {
+namespace {
+
+template <typename G, typename Kernel>
+cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
+  if (args.length == 0) return cudaSuccess;
+  const dim3 blocks(static_cast<unsigned>(args.batch * args.heads));
+  return launch_kernel(kernel, blocks, kThreads, G::kBytes, stream, args);
+}
+
+/// Calls body(Shape) for the number of maps.
+template <Sweep kSweep, bool kDrops, bool kUnit, typename Body>
+cudaError_t with_maps(const SweepArgs& args, const Body& body) {
+  if (args.maps == 1) return body(Shape<1, kDrops, kUnit, kSweep>());
+  if (args.maps == 2) return body(Shape<2, kDrops, kUnit, kSweep>());
+  return body(Shape<3, kDrops, kUnit, kSweep>());
+}
+template <Sweep kSweep, bool kDrops, typename Body>
+cudaError_t with_features(const SweepArgs& args, const Body& body) {
+  return args.unit_features ? with_maps<kSweep, kDrops, true>(args, body)
+                            : with_maps<kSweep, kDrops, false>(args, body);
+}
+template <Sweep kSweep, typename Body>
+cudaError_t with_shape(const SweepArgs& args, const Body& body) {
+  return args.drop_below > 0 ? with_features<kSweep, true>(args, body)
+                             : with_features<kSweep, false>(args, body);
+}
+
+}  // namespace
+
+cudaError_t Launcher::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<Sweep::kForward>(args, [&](auto shape) {
+    using G = decltype(shape);
+    return launch<G>(forward_kernel<G>, args, stream);
+  });
+}
+cudaError_t Launcher::query_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<Sweep::kQueries>(args, [&](auto shape) {
+    using G = decltype(shape);
+    return launch<G>(query_kernel<G>, args, stream);
+  });
+}
+cudaError_t Launcher::key_sweep(const SweepArgs& args, cudaStream_t stream) {
+  return with_shape<Sweep::kKeys>(args, [&](auto shape) {
+    using G = decltype(shape);
+    return launch<G>(key_kernel<G>, args, stream);
+  });
+}
+
+}  // namespace fmmformer::cuda::narrow_fp32
