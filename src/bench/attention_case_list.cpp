@@ -278,6 +278,13 @@ void add_chunks(Cases& cases) {
                      .mask = MaskPattern::kRandom,
                      .near_dropout = 0.1,
                      .layout = Layout::kBhnd});
+    // Their norms are hardly more than eps, and must not take digits from other queries' gradients.
+    cases.push_back({.name = "extreme_queries_of_" + channels,
+                     .length = 130,
+                     .head_dim = head_dim,
+                     .bandwidth = 0,
+                     .extreme_query = 30,
+                     .dtypes = {c10::kDouble, c10::kFloat}});
   }
   cases.push_back({.name = "three_maps_of_128_channels",
                    .batch = 1,

@@ -74,6 +74,9 @@ struct AttentionCase {
   double near_dropout = 0.0;
   Layout layout = Layout::kBnhd;
   bool shared_key_heads = false;  // k and v have one head, expanded with stride 0
+  // Two queries have this and its negative in all channels, if it is not 0: elu, or elu_flip, makes
+  // next to nothing of them.
+  double extreme_query = 0.0;
   std::vector<c10::ScalarType> dtypes = {c10::kDouble, c10::kFloat, c10::kBFloat16, c10::kHalf};
   std::vector<CaseTag> tags = {CaseTag::kVerify, CaseTag::kQuick};
   std::optional<GpuLimit> gpu_limit = std::nullopt;

@@ -138,6 +138,10 @@ CaseTensors make_inputs(const AttentionCase& attention_case, c10::ScalarType dty
   };
   const int64_t key_heads = c.shared_key_heads ? 1 : c.heads;
   tensors.leaves.push_back({"q", draw(c.heads, c.head_dim)});
+  if (c.extreme_query != 0) {
+    tensors.leaves.back().tensor.select(1, c.length / 3).fill_(c.extreme_query);
+    tensors.leaves.back().tensor.select(1, c.length / 2).fill_(-c.extreme_query);
+  }
   tensors.leaves.push_back({"k", draw(key_heads, c.head_dim)});
   tensors.leaves.push_back({"v", draw(key_heads, c.channels())});
   draw_weights(tensors, c, dtype, source);

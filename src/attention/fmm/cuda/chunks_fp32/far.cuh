@@ -8,15 +8,15 @@ namespace fmmformer::cuda::chunks_fp32 {
 
 /// scores = <f, columns> inside the chunk for one map's features f of the warp's own rows, and
 /// rows = f S for this slice, with the state before the chunk (or after it, where rows are keys);
-/// both with the shift of f, which is returned, and of the other.
+/// both with the shifts of f, of rows g and g + 8, and of the other.
 template <typename G, Sweep kSweep>
-__device__ __forceinline__ int multiply_features(Block (&scores)[G::kTiles],
-                                                 Sum (&rows)[kSliceBlocks], int l,
-                                                 const Walk<G, kSweep>& walk,
-                                                 const Loader<G>& load) {
+__device__ __forceinline__ void multiply_features(Block (&scores)[G::kTiles],
+                                                  Block (&rows)[kSliceBlocks], int (&shift)[2],
+                                                  int l, const Walk<G, kSweep>& walk,
+                                                  const Loader<G>& load) {
   using M = Memory<G, kSweep>;
   const int state = M::kState + l * M::kStateOfMap;
-  const int shift = make_own_features(l, walk);
+  make_own_features(shift, l, walk);
   clear(rows);
   const auto features = [&](int s) { return load.left(walk.own_tile(1), s); };
   const auto add_state = [&](int s, const Left& f) {
@@ -34,7 +34,6 @@ __device__ __forceinline__ int multiply_features(Block (&scores)[G::kTiles],
       scores, features, walk, far_groups(walk), mine, load,
       [&](int tile) { return walk.feature_tile(l, tile); }, add_state);
   cut_at_diagonal<kSweep == Sweep::kKeys>(scores[0]);
-  return shift;
 }
 
 /// a += weight * far_scale / norm * <f(q), f(k)>, inside the chunk; out += what the state before it
@@ -46,11 +45,16 @@ __device__ __forceinline__ void far_forward(Block (&a)[G::kGroups], Block (&out)
   using M = Memory<G, Sweep::kForward>;
   const SweepArgs& args = walk.args;
   Block s[G::kTiles];
-  Sum rows[kSliceBlocks];
+  Block rows[kSliceBlocks];
   float norm[2] = {args.fixed_norm, args.fixed_norm}, factor[2];
-  const int shift = multiply_features<G>(s, rows, l, walk, load);
-  const float score_scale = power_of_2(-shift - walk.shift(kFeatureRows + l));
-  const float state_scale = power_of_2(-shift - Scaling<M>::state_shift(l));
+  int shift[2];
+  multiply_features<G>(s, rows, shift, l, walk, load);
+  float score_scale[2], state_scale[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    score_scale[r] = power_of_2(-shift[r] - walk.shift(kFeatureRows + l));
+    state_scale[r] = power_of_2(-shift[r] - Scaling<M>::state_shift(l));
+  }
   const int groups = far_groups(walk);
   if (has_row_sums(args)) {
     float inside[2] = {0.f, 0.f};
@@ -60,23 +64,24 @@ __device__ __forceinline__ void far_forward(Block (&a)[G::kGroups], Block (&out)
     });
     walk.own_numbers(norm, 0);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) norm[r] += score_scale * quad_sum(inside[r]) + args.eps;
+    for (int r = 0; r < 2; ++r) norm[r] += score_scale[r] * quad_sum(inside[r]) + args.eps;
     float* normalisers =
         args.normalisers + walk.place.row_index(args, args.all_maps, args.first_map + l);
     each_row_once(walk, [&](int r, int token) { normalisers[token] = norm[r]; });
   }
 #pragma unroll
-  for (int r = 0; r < 2; ++r) factor[r] = __fdividef(weight * args.far_scale, norm[r]);
+  for (int r = 0; r < 2; ++r) {
+    factor[r] = __fdividef(weight * args.far_scale, norm[r]);
+    score_scale[r] *= factor[r], state_scale[r] *= factor[r];
+  }
   each_group<G::kTiles>(walk, groups, [&](int k, int) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-      a[k][i / 4][i % 4] += factor[i % 4 / 2] * score_scale * s[k][i / 4][i % 4];
+    for (int i = 0; i < 8; ++i) a[k][i / 4][i % 4] += score_scale[i % 4 / 2] * s[k][i / 4][i % 4];
   });
 #pragma unroll
   for (int i = 0; i < 8 * kSliceBlocks; ++i) {
-    const Sum& from = rows[i / 8];
-    out[i / 8][i / 4 % 2][i % 4] += factor[i % 4 / 2] * state_scale *
-                                    (from.high[i / 4 % 2][i % 4] + from.low[i / 4 % 2][i % 4]);
+    const Block& from = rows[i / 8];
+    out[i / 8][i / 4 % 2][i % 4] += state_scale[i % 4 / 2] * from[i / 4 % 2][i % 4];
   }
 }
 
@@ -87,7 +92,7 @@ __device__ __forceinline__ void add_state_product(Block (&rows)[kSliceBlocks], i
                                                   const Loader<G>& load) {
   using M = Memory<G, kSweep>;
   const int state = M::kState + map * M::kStateOfMap + walk.place.slice * kSlice * G::kDim;
-  Sum sums[kSliceBlocks];
+  Block sums[kSliceBlocks];
   clear(sums);
 #pragma unroll 4
   for (int c = 0; c < G::kBlocks; ++c) {
@@ -146,7 +151,7 @@ __device__ __forceinline__ float far_query(Block (&dq)[kSliceBlocks], const Bloc
   Block u[kSliceBlocks], z[kSliceBlocks];  // sum_j G_ij f(k_j), sum_j f(k_j)
   clear(u);
   add_state_product<G>(u, l, walk, load);
-  Sum u_sums[kSliceBlocks], z_sums[kSliceBlocks];
+  Block u_sums[kSliceBlocks], z_sums[kSliceBlocks];
   clear(u_sums), clear(z_sums);
   each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int tile) {
     Right columns[kSliceBlocks];
@@ -222,7 +227,7 @@ __device__ __forceinline__ void far_key(Block (&dk)[kSliceBlocks], const Block (
   add_state_product<G>(d, l, walk, load);
   const int shift = shift_for(largest_product(walk) + walk.maximum(kDots + l));
   const float g_scale = power_of_2(shift - product_shift(walk)), dot_scale = power_of_2(shift);
-  Sum sums[kSliceBlocks];
+  Block sums[kSliceBlocks];
   clear(sums);
   each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int tile) {
     float2 dots[2];
@@ -245,9 +250,11 @@ __device__ __forceinline__ void far_values(Block (&a)[G::kGroups], Block (&dv)[k
                                            const Walk<G, Sweep::kKeys>& walk,
                                            const Loader<G>& load) {
   Block s[G::kTiles];
-  Sum rows[kSliceBlocks];
+  Block rows[kSliceBlocks];
   using M = Memory<G, Sweep::kKeys>;
-  const int shift = multiply_features<G>(s, rows, l, walk, load);
+  int shifts[2];
+  multiply_features<G>(s, rows, shifts, l, walk, load);
+  const int shift = shifts[0];
   const float score_scale = power_of_2(-shift - walk.shift(kFeatureRows + l));
   each_group<G::kTiles>(walk, far_groups(walk), [&](int k, int) {
 #pragma unroll

@@ -61,8 +61,8 @@ __device__ __forceinline__ void each_group(const Walk<G, kSweep>& walk, int grou
 /// Groups mine, mine + kSharers, ... of scores become all groups of all slices. Two areas in turn:
 /// who writes to one again has met all who read it at the other's barrier.
 template <typename G, Sweep kSweep, int kCount, int kOwn>
-__device__ __forceinline__ void share_scores(Block (&c)[kCount], const Sum (&sums)[kOwn], int mine,
-                                             const Walk<G, kSweep>& walk, int groups) {
+__device__ __forceinline__ void share_scores(Block (&c)[kCount], const Block (&sums)[kOwn],
+                                             int mine, const Walk<G, kSweep>& walk, int groups) {
   using M = Memory<G, kSweep>;
   const Place<G>& place = walk.place;
   float4* area =
@@ -73,8 +73,7 @@ __device__ __forceinline__ void share_scores(Block (&c)[kCount], const Sum (&sum
 #pragma unroll
   for (int j = 0; j < kOwn; ++j) {
     if (mine + j * G::kSharers >= groups) continue;
-    Block total;
-    set_total(total, sums[j]);
+    const Block& total = sums[j];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       area[((mine + j * G::kSharers) * 2 + n) * kWarpSize] =
@@ -102,7 +101,7 @@ __device__ __forceinline__ void multiply_groups(Block (&c)[kCount], const Rows& 
                                                 const Loader<G>& load, const PlaceOf& place_of,
                                                 const More& more) {
   constexpr int kOwn = (kCount + G::kSharers - 1) / G::kSharers;
-  Sum sums[kOwn];
+  Block sums[kOwn];
   clear(sums);
   int place[kOwn];
 #pragma unroll
@@ -126,7 +125,7 @@ __device__ __forceinline__ void multiply_groups(Block (&c)[kCount], const Rows& 
     share_scores<G>(c, sums, mine, walk, groups);
   } else {
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) set_total(c[k], sums[k]);
+    for (int i = 0; i < 8 * kCount; ++i) c[i / 8][i / 4 % 2][i % 4] = sums[i / 8][i / 4 % 2][i % 4];
   }
 }
 /// The same with rows of the warp's own tensor `own` and columns of the walk's tensor `other`.
@@ -154,7 +153,7 @@ __device__ __forceinline__ float largest_product(const Walk<G, kSweep>& walk) {
 
 /// sum += a columns, for this slice of the columns' channels.
 template <typename G>
-__device__ __forceinline__ void add_columns(Sum (&sum)[kSliceBlocks], const Left& a,
+__device__ __forceinline__ void add_columns(Block (&sum)[kSliceBlocks], const Left& a,
                                             const Loader<G>& load, int tile, int slice) {
   Right columns[kSliceBlocks];
 #pragma unroll
@@ -172,7 +171,7 @@ __device__ __forceinline__ void add_groups(Block (&rows)[kSliceBlocks],
                                            const Loader<G>& load) {
   const int shift = shift_for(largest);
   const float scale = power_of_2(shift);
-  Sum sums[kSliceBlocks];
+  Block sums[kSliceBlocks];
   clear(sums);
   each_group<G::kGroups>(walk, max(band.groups, far_groups(walk)), [&](int k, int tile) {
     add_columns<G>(sums, split_result(scores[k], scale), load, walk.tile(1, tile),

@@ -6,25 +6,31 @@
 
 namespace fmmformer::cuda::chunks_fp32 {
 
-/// What dropout leaves of the band's elements, as bits in the order of Band::bits.
+/// What dropout leaves of the band's elements in group k, eight bits.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ uint32_t kept_bits(const Walk<G, kSweep>& walk, const Band<kSweep>& band,
+                                              int k) {
+  if (walk.args.drop_below == 0) return ~0u;
+  const int own = walk.token(walk.place.tile), other = walk.token(tile_of_group(walk, k));
+  Block factor;
+  if (kSweep == Sweep::kKeys) {
+    dropout_by_key(factor, walk.args, band.seed, walk.place.pair, own, other);
+  } else {
+    dropout_by_query(factor, walk.args, band.seed, walk.place.pair, own, other);
+  }
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) bits |= (factor[i / 4][i % 4] > 0.f ? 1u : 0u) << i;
+  return bits;
+}
+/// Of all groups, in the order of Band::bits.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ uint32_t kept_bits(const Walk<G, kSweep>& walk,
                                               const Band<kSweep>& band) {
   if (walk.args.drop_below == 0) return ~0u;
-  const int own = walk.token(walk.place.tile);
   uint32_t bits = 0;
 #pragma unroll 1
-  for (int k = 0; k < band.groups; ++k) {
-    Block factor;
-    const int other = walk.token(tile_of_group(walk, k));
-    if (kSweep == Sweep::kKeys) {
-      dropout_by_key(factor, walk.args, band.seed, walk.place.pair, own, other);
-    } else {
-      dropout_by_query(factor, walk.args, band.seed, walk.place.pair, own, other);
-    }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) bits |= (factor[i / 4][i % 4] > 0.f ? 1u : 0u) << (k * 8 + i);
-  }
+  for (int k = 0; k < band.groups; ++k) bits |= kept_bits(walk, band, k) << k * 8;
   return bits;
 }
 /// The factor of one element.
@@ -135,7 +141,7 @@ __device__ __forceinline__ float near_query(Block (&dq)[kSliceBlocks], const Blo
   // A row's dot is the mean of its products, times the same factor.
   const int shift = shift_for(2.f * fabsf(factor) * args.keep_factor * largest_product(walk));
   const float to_operand = power_of_2(shift);
-  Sum sums[kSliceBlocks];
+  Block sums[kSliceBlocks];
   clear(sums);
   each_group<kBandGroups>(walk, band.groups, [&](int k, int tile) {
 #pragma unroll
@@ -169,7 +175,7 @@ __device__ __forceinline__ void near_key(Block (&dk)[kSliceBlocks], Block (&a)[G
   Block p[kBandGroups];
   multiply_raw_groups(p, 0, 0, walk, band.groups, load);
   const uint32_t kept = kept_bits(walk, band);
-  Sum sums[kSliceBlocks];
+  Block sums[kSliceBlocks];
   clear(sums);
   each_group<kBandGroups>(walk, band.groups, [&](int k, int tile) {
     const uint32_t inside = band.inside(k, walk.live_bits(tile));

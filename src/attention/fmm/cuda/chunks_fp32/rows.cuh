@@ -7,11 +7,32 @@
 
 namespace fmmformer::cuda::chunks_fp32 {
 
+/// The shift of a row of features, of which kPieces lanes have a piece each: `usual`, or its own,
+/// where all are so small that bits would be lost.
+template <int kPieces>
+__device__ __forceinline__ int shift_of_row(const Piece& f, int usual) {
+  float largest = fmaxf(fmaxf(f[0], f[1]), fmaxf(f[2], f[3]));
+  const unsigned small = __ballot_sync(~0u, largest < 1.f / 64);
+  const auto is_small = [&](int row) {
+    const unsigned lanes = (~0u >> (kWarpSize - kPieces)) << row * kPieces;
+    return (small & lanes) == lanes;
+  };
+  bool any_small = false;
+#pragma unroll
+  for (int row = 0; row < kWarpSize / kPieces; ++row) any_small |= is_small(row);
+  if (!any_small) return usual;
+#pragma unroll
+  for (int other = 1; other < kPieces; other *= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, other));
+  return is_small(lane_id() / kPieces) ? shift_for(largest) : usual;
+}
+
 /// Features of the sixteen own rows of q or k that slices have in common, made by all of them,
-/// where own tensor 1 was. Returns their shift. Forward: and each row's <f, z>, z being the sum of
-/// features before the chunk, to own_numbers. The slices meet before and after.
+/// where own tensor 1 was; `shift`: of rows g and g + 8. Forward: and each row's <f, z>, z being
+/// the sum of features before the chunk, to own_numbers. The slices meet before and after.
 template <typename G, Sweep kSweep>
-__device__ __forceinline__ int make_own_features(int l, const Walk<G, kSweep>& walk) {
+__device__ __forceinline__ void make_own_features(int (&shift)[2], int l,
+                                                  const Walk<G, kSweep>& walk) {
   using W = Walk<G, kSweep>;
   using M = Memory<G, kSweep>;
   constexpr int kRowsAtOnce = G::kSlices * kWarpSize / W::kPieces, kShare = kBlockDim / kRowsAtOnce;
@@ -19,7 +40,6 @@ __device__ __forceinline__ int make_own_features(int l, const Walk<G, kSweep>& w
   const int first = thread / W::kPieces, column = thread % W::kPieces * kPiece;
   const int high = high_of_piece(column);
   const float raw_scale = power_of_2(-walk.shift(kOwnRows));
-  const int shift = shift_for(walk.largest_own_feature());
   const auto row_of_share = [&](int i) { return (first + i * kRowsAtOnce) * G::kRow; };
   Piece x[kShare];
 #pragma unroll
@@ -33,10 +53,15 @@ __device__ __forceinline__ int make_own_features(int l, const Walk<G, kSweep>& w
       number = feature(number, decay_of(number));
     }
   });
-#pragma unroll
-  for (int i = 0; i < kShare; ++i)
-    store_pairs(walk.own_tile(1) + row_of_share(i), high, x[i], power_of_2(shift));
+  shift[0] = shift[1] = shift_for(walk.largest_own_feature());
+  float* const numbers = shared_at(M::kOwnNumbers + walk.place.tile * kBlockDim);
   if constexpr (kSweep == Sweep::kForward) {
+#pragma unroll
+    for (int i = 0; i < kShare; ++i) {
+      const int of_row = shift_of_row<W::kPieces>(x[i], shift[0]);
+      store_pairs(walk.own_tile(1) + row_of_share(i), high, x[i], power_of_2(of_row));
+      if (column == 0) numbers[G::kChunk + first + i * kRowsAtOnce] = __int_as_float(of_row);
+    }
     Piece z;
     load_piece(z, shared_at(M::kKeySums + l * G::kDim + column));
 #pragma unroll
@@ -46,13 +71,18 @@ __device__ __forceinline__ int make_own_features(int l, const Walk<G, kSweep>& w
       for (int j = 0; j < kPiece; ++j) f_z += x[i][j] * z[j];
 #pragma unroll
       for (int other = 1; other < W::kPieces; other *= 2) f_z += __shfl_xor_sync(~0u, f_z, other);
-      if (column == 0) {
-        *shared_at(M::kOwnNumbers + walk.place.tile * kBlockDim + first + i * kRowsAtOnce) = f_z;
-      }
+      if (column == 0) numbers[first + i * kRowsAtOnce] = f_z;
     }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kShare; ++i)
+      store_pairs(walk.own_tile(1) + row_of_share(i), high, x[i], power_of_2(shift[0]));
   }
   walk.place.meet_slices();
-  return shift;
+  if constexpr (kSweep == Sweep::kForward) {
+    shift[0] = __float_as_int(numbers[G::kChunk + row_of(0)]);
+    shift[1] = __float_as_int(numbers[G::kChunk + row_of(2)]);
+  }
 }
 /// Calls body(element of rows, x, exp(-|x|)) for every number of a warp's rows and slice, with x of
 /// its own rows of q or k.

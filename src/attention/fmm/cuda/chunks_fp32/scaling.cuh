@@ -2,10 +2,13 @@
 // Powers of two that operands are multiplied with, so that fp16 numbers hold them (split.cuh).
 //
 // A shift s stands for 2^s. All numbers of a tensor in a chunk have the same, from the largest of
-// them; the band's rows beside the chunk get the chunk's (shares.cuh). What is computed from them
-// has shifts from bounds: a feature is at most 1 + max(1, |x|), a score of rows at most D times the
-// largest numbers of either. Results are multiplied with the inverse, exactly, where they join
-// others.
+// them that is finite; the band's rows beside the chunk get the chunk's (shares.cuh). What is
+// computed from them has shifts from bounds: a feature is at most 1 + max(1, |x|), a score of rows
+// at most D times the largest numbers of either. Queries' features times factors, which are the
+// inverse of their sizes, have the product of both bounds, unless factors differ so much that most
+// bits would be lost: then the largest is sought. In the forward sweep, where it is the row's own
+// norm that counts, every row of query features has its own shift. Results are multiplied with the
+// inverse, exactly, where they join others.
 //
 // Chunks take turns with two sets of maxima and shifts.
 #pragma once
@@ -15,20 +18,25 @@
 namespace fmmformer::cuda::chunks_fp32 {
 
 // What has a maximum in every chunk:
-constexpr int kBandRows = 0;     // [2] the walk's tensors,
-constexpr int kOwnRows = 2;      // [2] own rows,
-constexpr int kFactors = 4;      // [3] the maps' factors of query features,
-constexpr int kDots = 7;         // [4] and dots, the near field's last.
-constexpr int kSetSize = 16;     // of which a set has room
-constexpr int kFeatureRows = 4;  // [3] among shifts: the maps' features
+constexpr int kBandRows = 0;         // [2] the walk's tensors,
+constexpr int kOwnRows = 2;          // [2] own rows,
+constexpr int kFactors = 4;          // [3] the maps' factors of query features,
+constexpr int kDots = 7;             // [4] dots, the near field's last,
+constexpr int kInverseFactors = 11;  // [3] 1 / factor,
+constexpr int kSoughtFeatures = 14;  // [3] and features times factors, where they are sought.
+constexpr int kSetSize = 17;         // of which a set has room
+constexpr int kFeatureBounds = 7;    // [3] among shifts, as numbers: what features are at most
+constexpr int kFeatureRows = 4;      // [3] among shifts: the maps' features
 
 constexpr int kTop = 15;  // scaled numbers are below 2^kTop
 
-/// 2^shift, as near as fp32 has it.
+/// 2^shift, subnormal where it is that small: a product of two scaled numbers, some 2^36, is none.
+/// 0 below those.
 __device__ __forceinline__ float power_of_2(int shift) {
-  return __int_as_float((min(max(shift, -126), 127) + 127) << 23);
+  const int bits = (min(shift, 127) + 127) << 23;
+  return __int_as_float(shift >= -126 ? bits : shift >= -149 ? 1 << (shift + 149) : 0);
 }
-/// The shift for numbers that are at most `largest`. Infinity says nothing of the others.
+/// The shift for numbers that are at most `largest`. A bound of infinity says nothing.
 __device__ __forceinline__ int shift_for(float largest) {
   const int exponent = __float_as_int(largest) >> 23;
   return exponent == 255 ? 0 : min(kTop + 126 - exponent, 110);
@@ -58,6 +66,12 @@ struct Scaling {
   static __device__ __forceinline__ int shift(int set, int which) {
     return __float_as_int(*shared_at(kShifts + set * kSetSize + which));
   }
+  static __device__ __forceinline__ float bound(int set, int map) {
+    return *shared_at(kShifts + set * kSetSize + kFeatureBounds + map);
+  }
+  static __device__ __forceinline__ void set_bound(int set, int map, float bound) {
+    if (threadIdx.x == 0) *shared_at(kShifts + set * kSetSize + kFeatureBounds + map) = bound;
+  }
   static __device__ __forceinline__ void set_shift(int set, int which, int shift) {
     if (threadIdx.x == 0) *shared_at(kShifts + set * kSetSize + which) = __int_as_float(shift);
   }
@@ -71,6 +85,11 @@ struct Scaling {
   static __device__ __forceinline__ void raise_state_maximum(int set, int map, float x) {
     raise(kStateMaxima + set * 4 + map, x);
   }
+  /// Or a bound of it, one addition a chunk. In some chunks the maximum itself is sought.
+  static __device__ __forceinline__ void set_state_maximum(int set, int map, float x) {
+    if (threadIdx.x == 0) *shared_at(kStateMaxima + set * 4 + map) = x;
+  }
+  static __device__ __forceinline__ bool seeks_state_maxima(int chunk) { return chunk % 8 == 0; }
   static __device__ __forceinline__ int state_shift(int map) {
     return __float_as_int(*shared_at(kStateShifts + map));
   }
@@ -79,9 +98,10 @@ struct Scaling {
   }
 
  private:
-  /// Numbers that are not negative have the order of their bits.
+  /// Numbers that are not negative have the order of their bits. What is not finite is left out,
+  /// with what its thread has beside it.
   static __device__ __forceinline__ void raise(int place, float x) {
-    const unsigned bits = __reduce_max_sync(~0u, __float_as_uint(x));
+    const unsigned bits = __reduce_max_sync(~0u, x < INFINITY ? __float_as_uint(x) : 0u);
     if (lane_id() == 0) atomicMax(reinterpret_cast<unsigned*>(shared_at(place)), bits);
   }
 };

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does what, for causal heads of 64 or 128 channels in fp32: a thread block of eight warps
-// walks chunks of 64 or 32 tokens.
+// Who does what, for causal heads in fp32: a thread block of eight warps walks chunks of 64 tokens
+// (64 channels) or 32 (128). Of the latter, this is about sums of states; their sweeps are in
+// wide/.
 //
 // A block has a segment of one (batch entry, head). A warp owns sixteen rows of the chunk and 32 of
-// their channels of results, so that two or four warps, slices, have the same rows. They share the
+// their channels of results, so that two warps, slices, have the same rows. They share the
 // work of their scores, where there is room to exchange them. Raw rows, features and the state are
 // in shared memory as pairs of fp16 numbers (split.cuh), split once a chunk by all threads; every
 // warp has its own part of the state in fp32 as well, in registers, and adds to it there.
@@ -60,6 +61,8 @@ struct Memory {
   static constexpr bool kSums = kSweep == Sweep::kSumOfKeys || kSweep == Sweep::kSumOfQueries;
   static constexpr bool kOfQueries = kSweep == Sweep::kKeys || kSweep == Sweep::kSumOfQueries;
   static constexpr int kOwnTensors = kSums ? 0 : kSweep == Sweep::kForward ? 1 : 2;
+  // Whether own rows are raw operands of the near field alone.
+  static constexpr bool kOwnIsNear = false;
   // Numbers of a row that come with it: log_sum_exp, normalisers, the maps' dots, the near one.
   static constexpr int kNumberCount = kOfQueries ? 2 * G::kFields : 0;
 
@@ -71,17 +74,18 @@ struct Memory {
   static constexpr int kFeatures = kOwn + (kSums ? 0 : 2 * G::kArea);  // [kMaps][kTiles] tiles
   static constexpr int kState = kFeatures + G::kMaps * G::kArea;       // [kMaps][kDim][kDim]
   static constexpr int kStateOfMap = G::kDim * G::kDim;
-  static constexpr int kKeySums = kState + G::kMaps * kStateOfMap;  // [kMaps][kDim]
-  static constexpr int kScaling = kKeySums + G::kMaps * G::kDim;    // see scaling.cuh
-  static constexpr int kNumbers = kScaling + kScalingSize;          // [kNumberCount][kRing][16]
+  static constexpr int kKeySums = kState + (kSums ? 0 : G::kMaps * kStateOfMap);  // [kMaps][kDim]
+  static constexpr int kScaling = kKeySums + G::kMaps * G::kDim;                  // see scaling.cuh
+  static constexpr int kNumbers = kScaling + kScalingSize;  // [kNumberCount][kRing][16]
   static constexpr int kDotPairs = kNumbers + kNumberCount * kRing * kBlockDim;
   // [kMaps][kChunk] pairs: dots of the chunk's rows
   static constexpr int kExchange = kDotPairs + (kOfQueries ? G::kMaps * G::kChunk : 0);
   static constexpr int kExchangeSize = G::kFields * kWarps * kBlockDim;  // of the query sweep
-  // [log_sum_exp, then the maps' normalisers][kChunk]: of own rows; in the forward sweep <f, z>
+  // [log_sum_exp, then the maps' normalisers][kChunk]: of own rows; in the forward sweep <f, z>,
+  // and the shift of f
   static constexpr int kOwnNumbers = kExchange + (kSweep == Sweep::kQueries ? kExchangeSize : 0);
   static constexpr int kOwnNumberCount = kSweep == Sweep::kQueries   ? G::kFields
-                                         : kSweep == Sweep::kForward ? 1
+                                         : kSweep == Sweep::kForward ? 2
                                                                      : 0;
   // [2][kTiles][kGroups] blocks of scores, on their way between slices
   static constexpr int kScores = kOwnNumbers + kOwnNumberCount * G::kChunk;

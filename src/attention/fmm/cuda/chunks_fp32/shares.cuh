@@ -116,7 +116,7 @@ struct ChunkShare {
 };
 
 /// The factors of query features, weight * far_scale / norm, in the place of the norms; maxima of
-/// factors and of the rows' dots.
+/// factors, of their inverses and of the rows' dots.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void measure_numbers(const Walk<G, kSweep>& walk,
                                                 const Weights<G>& weights) {
@@ -129,8 +129,10 @@ __device__ __forceinline__ void measure_numbers(const Walk<G, kSweep>& walk,
     float& number = walk.numbers(kNorm + n, tile)[row];
     const float norm = has_row_sums(args) ? number : args.fixed_norm;
     // A dead row's norm may be 0.
-    number = live ? __fdividef(pick(weights.of, n) * args.far_scale, norm) : 0.f;
-    Scales::raise_maximum(walk.set(), kFactors + n, fabsf(number));
+    const float factor = live ? __fdividef(pick(weights.of, n) * args.far_scale, norm) : 0.f;
+    number = factor;
+    Scales::raise_maximum(walk.set(), kFactors + n, fabsf(factor));
+    Scales::raise_maximum(walk.set(), kInverseFactors + n, fabsf(__fdividef(1.f, factor)));
   }
   if (n < G::kMaps || (n == G::kMaps && args.has_near)) {
     const float dot = live ? fabsf(walk.numbers(kDot<G> + n, tile)[row]) : 0.f;
@@ -163,17 +165,17 @@ __device__ __forceinline__ void measure_chunk(ChunkShare<G, kSweep>& share,
                                               const Weights<G>& weights) {
   using W = Walk<G, kSweep>;
   using M = Memory<G, kSweep>;
+  float largest[2 + M::kOwnTensors];
+  static_assert(kBandRows == 0 && kOwnRows == 2);
 #pragma unroll
-  for (int which = 0; which < 2; ++which) {
-    const float largest = share.band[which].load([&](int t) { return walk.tile(which, t); });
-    W::Scales::raise_maximum(walk.set(), kBandRows + which, largest);
-  }
+  for (int which = 0; which < 2; ++which)
+    largest[which] = share.band[which].load([&](int t) { return walk.tile(which, t); });
 #pragma unroll
-  for (int which = 0; which < M::kOwnTensors; ++which) {
-    const float largest =
+  for (int which = 0; which < M::kOwnTensors; ++which)
+    largest[kOwnRows + which] =
         share.own[which].load([&](int t) { return W::own_area(which) + t * G::kTile; });
-    W::Scales::raise_maximum(walk.set(), kOwnRows + which, largest);
-  }
+#pragma unroll
+  for (int i = 0; i < 2 + M::kOwnTensors; ++i) W::Scales::raise_maximum(walk.set(), i, largest[i]);
   if constexpr (M::kOfQueries) measure_numbers(walk, weights);
 }
 
@@ -222,6 +224,55 @@ __device__ __forceinline__ void shift_halo(const Walk<G, kSweep>& walk, int whic
   }
 }
 
+/// The largest of query features times factors, map by map. A barrier inside.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ void seek_largest_features(float (&largest)[G::kMaps],
+                                                      const Share<Walk<G, kSweep>>& raw,
+                                                      const Walk<G, kSweep>& walk) {
+  using W = Walk<G, kSweep>;
+#pragma unroll 1
+  for (int l = 0; l < G::kMaps; ++l) {
+    float mine = 0.f;
+    with_paper_map<G>(walk.args.feature_maps[l], [&](auto feature, auto) {
+#pragma unroll
+      for (int i = 0; i < W::kShare * kPiece; ++i) {
+        const int token = W::share_row() + i / kPiece * W::kRowsAtOnce;
+        const float x = raw.x[i / kPiece][i % kPiece],
+                    factor = walk.numbers(kNorm + l, token / kBlockDim)[token % kBlockDim];
+        mine = fmaxf(mine, fabsf(factor) * feature(x, decay_of(x)));
+      }
+    });
+    W::Scales::raise_maximum(walk.set(), kSoughtFeatures + l, mine);
+  }
+  __syncthreads();
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l) largest[l] = walk.maximum(kSoughtFeatures + l);
+}
+/// What features are at most. Those of queries are multiplied with factors that belong to other
+/// rows than the largest features may: where factors differ so much that a bound of the product
+/// would cost bits (operands have some fifteen to spare), the largest is sought.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ void bound_features(float (&bounds)[G::kMaps],
+                                               const Share<Walk<G, kSweep>>& raw,
+                                               const Walk<G, kSweep>& walk) {
+  using W = Walk<G, kSweep>;
+  constexpr bool kOfQueries = Memory<G, kSweep>::kOfQueries;
+  const float of_maps = W::feature_bound(walk.maximum(kBandRows));
+  bool seek = false;
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l) {
+    bounds[l] = of_maps;
+    if (!kOfQueries) continue;
+    bounds[l] *= walk.maximum(kFactors + l);
+    seek |= bounds[l] * walk.maximum(kInverseFactors + l) > float(1 << 13);
+  }
+  if (seek) seek_largest_features(bounds, raw, walk);
+#pragma unroll
+  for (int l = 0; l < G::kMaps; ++l) {
+    W::Scales::set_bound(walk.set(), l, bounds[l]);
+    W::Scales::set_shift(walk.set(), kFeatureRows + l, shift_for(bounds[l]));
+  }
+}
 /// Feature rows of the chunk's keys, or of its queries times weight * far_scale / norm, from raw
 /// rows; zeros for dead tokens, since features of 0 are not 0.
 template <typename G, Sweep kSweep>
@@ -231,14 +282,15 @@ __device__ __forceinline__ void make_features(const Share<Walk<G, kSweep>>& raw,
   using M = Memory<G, kSweep>;
   const SweepArgs& args = walk.args;
   const int high = high_of_piece(W::share_column());
+  float bounds[G::kMaps];
+  bound_features(bounds, raw, walk);
   Piece decay[W::kShare];
 #pragma unroll
   for (int i = 0; i < W::kShare * kPiece; ++i)
     decay[i / kPiece][i % kPiece] = decay_of(raw.x[i / kPiece][i % kPiece]);
 #pragma unroll 1
   for (int l = 0; l < G::kMaps; ++l) {
-    const int shift = shift_for(walk.largest_feature(l));
-    W::Scales::set_shift(walk.set(), kFeatureRows + l, shift);
+    const int shift = shift_for(pick(bounds, l));
     float factor[W::kShare];
 #pragma unroll
     for (int i = 0; i < W::kShare; ++i) {
@@ -282,10 +334,11 @@ __device__ __forceinline__ void split_chunk(const ChunkShare<G, kSweep>& share,
   for (int which = 0; which < M::kOwnTensors; ++which) {
     const int shift = shift_for(walk.maximum(kOwnRows + which));
     W::Scales::set_shift(walk.set(), kOwnRows + which, shift);
+    if (M::kOwnIsNear && !walk.args.has_near) continue;
     share.own[which].store([&](int t) { return W::own_area(which) + t * G::kTile; }, shift);
   }
   share.band[1].store([&](int t) { return walk.tile(1, t); }, band_shift[1]);
-  if constexpr (!M::kSums)  // where features alone are operands
+  if (!M::kSums && walk.args.has_near)  // else features alone are operands
     share.band[0].store([&](int t) { return walk.tile(0, t); }, band_shift[0]);
   make_features(share.band[0], walk);
   if constexpr (M::kOfQueries) split_dots(walk);

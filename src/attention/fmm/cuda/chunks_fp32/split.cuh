@@ -9,7 +9,8 @@
 //
 //   a b = low(a) high(b) + high(a) low(b) + high(a) high(b),
 //
-// which are exact before they are summed up. All products have one form, block += a b^T with the
+// which are exact before they are summed up; tensor cores then cut a sum off at every step, where
+// others round it. All products have one form, block += a b^T with the
 // sum over the columns of both: lane (g = lane / 4, t = lane % 4) holds of either operand, and of a
 // block, the rows g and g + 8 and, of each, the columns 2t, 2t + 1, 8 + 2t, 8 + 2t + 1. The two
 // sides differ in the order of registers.
@@ -82,52 +83,36 @@ __device__ __forceinline__ void add_part(Block& c, const uint32_t (&a)[4], const
   step(c[1], a, b[2], b[3]);
 }
 
-/// Sums of products. Tensor cores cut a sum off where others round it, at every step: the small
-/// terms have a sum of their own, which adds little to that, and fewer steps wait for one another.
-using cuda::clear;
-struct Sum {
-  Block high, low;
-};
-template <int kCount>
-__device__ __forceinline__ void clear(Sum (&sums)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) clear(sums[i].high), clear(sums[i].low);
-}
 /// c += scale * sum.
-__device__ __forceinline__ void add_total(Block& c, const Sum& sum, float scale) {
+__device__ __forceinline__ void add_total(Block& c, const Block& sum, float scale) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i)
-    c[i / 4][i % 4] += scale * (sum.high[i / 4][i % 4] + sum.low[i / 4][i % 4]);
+  for (int i = 0; i < 8; ++i) c[i / 4][i % 4] += scale * sum[i / 4][i % 4];
 }
 template <int kCount>
-__device__ __forceinline__ void add_totals(Block (&c)[kCount], const Sum (&sums)[kCount],
+__device__ __forceinline__ void add_totals(Block (&c)[kCount], const Block (&sums)[kCount],
                                            float scale) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) add_total(c[i], sums[i], scale);
 }
-__device__ __forceinline__ void set_total(Block& c, const Sum& sum) {
-#pragma unroll
-  for (int i = 0; i < 8; ++i) c[i / 4][i % 4] = sum.high[i / 4][i % 4] + sum.low[i / 4][i % 4];
-}
 
 /// sums[i] += a b[i]^T for kCount blocks.
 template <int kCount>
-__device__ __forceinline__ void add_products(Sum* sums, const Left& a, const Right (&b)[kCount]) {
+__device__ __forceinline__ void add_products(Block* sums, const Left& a, const Right (&b)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) add_part(sums[i].low, a.low, b[i].high);
+  for (int i = 0; i < kCount; ++i) add_part(sums[i], a.low, b[i].high);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) add_part(sums[i].high, a.high, b[i].high);
+  for (int i = 0; i < kCount; ++i) add_part(sums[i], a.high, b[i].high);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) add_part(sums[i].low, a.high, b[i].low);
+  for (int i = 0; i < kCount; ++i) add_part(sums[i], a.high, b[i].low);
 }
 /// The same where a's numbers are fp16 numbers.
 template <int kCount>
-__device__ __forceinline__ void add_exact_products(Sum* sums, const uint32_t (&a)[4],
+__device__ __forceinline__ void add_exact_products(Block* sums, const uint32_t (&a)[4],
                                                    const Right (&b)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    add_part(sums[i].high, a, b[i].high);
-    add_part(sums[i].low, a, b[i].low);
+    add_part(sums[i], a, b[i].high);
+    add_part(sums[i], a, b[i].low);
   }
 }
 

@@ -10,6 +10,27 @@
 
 namespace fmmformer::cuda::chunks_fp32 {
 
+/// sums += features of tile t, times their tokens' dots; every column the same.
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ void add_feature_sums(float (&sums)[4], const Left& f, int l, int t) {
+  using M = Memory<G, kSweep>;
+  if constexpr (M::kOfQueries) {
+    uint32_t high[2], low[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float2 both = *reinterpret_cast<const float2*>(
+          shared_at(M::kDotPairs + l * G::kChunk + t * kBlockDim + i * kEight + column_of(0, 0)));
+      high[i] = __float_as_uint(both.x), low[i] = __float_as_uint(both.y);
+    }
+    step(sums, f.low, high[0], high[1]);
+    step(sums, f.high, low[0], low[1]);
+    step(sums, f.high, high[0], high[1]);
+  } else {
+    step(sums, f.low, kHalfOnes, kHalfOnes);
+    step(sums, f.high, kHalfOnes, kHalfOnes);
+  }
+}
+
 template <typename G, Sweep kSweep>
 struct State {
   using M = Memory<G, kSweep>;
@@ -17,6 +38,8 @@ struct State {
   // A warp's part: so many tiles of sixteen feature channels, and blocks of v's channels.
   static constexpr int kRowParts = 4, kDown = G::kBlocks / kRowParts, kAcross = G::kBlocks / 2;
   static_assert(kDown * kAcross * kWarps == G::kBlocks * G::kBlocks);
+  // Maps whose products share operands; wide states leave no registers for two.
+  static constexpr int kTogether = G::kDim <= 64 ? G::kMaps : 1;
   const int first_row, first_block;  // of the part
   Block part[G::kMaps][kDown][kAcross];
 
@@ -27,12 +50,22 @@ struct State {
   /// Adds the walk's chunk, summed up by itself first: sums of a long walk are rounded this way.
   __device__ __forceinline__ void add(const W& walk, const Loader<G>& load) {
 #pragma unroll
-    for (int m = 0; m < kDown; ++m) add_rows(walk, load, m);
+    for (int m = 0; m < kDown; ++m) {
+#pragma unroll
+      for (int l = 0; l < G::kMaps; l += kTogether) add_rows(walk, load, m, l);
+    }
     if constexpr (M::kSums) return;
-    write_pairs(walk.set() ^ 1, [&](int l) {
+    const auto bound = [&](int l) {
       return W::Scales::state_maximum(walk.set(), l) +
              G::kChunk * walk.largest_feature(l) * walk.maximum(kBandRows + 1);
-    });
+    };
+    write_pairs(bound);
+    if (W::Scales::seeks_state_maxima(walk.chunk)) {
+      raise_maxima(walk.set() ^ 1);
+    } else {
+#pragma unroll
+      for (int l = 0; l < G::kMaps; ++l) W::Scales::set_state_maximum(walk.set() ^ 1, l, bound(l));
+    }
   }
 
   /// What a segment begins with. A barrier must follow; one is inside.
@@ -40,25 +73,29 @@ struct State {
     const StartEntries start(args, walk.place);
 #pragma unroll
     for (int i = 0; i < G::kMaps * kDown; ++i) clear(part[i / kDown][i % kDown]);
-#pragma unroll 1
-    for (int i = 0; i < start.count; ++i) {
+    each_key_sum(args, args.start, [&](int64_t offset, int64_t of_entry, float* number) {
+      const float* from = args.start.key_sums + start.first * of_entry + offset;
+      float sum = start.count > 0 ? from[0] : 0.f;
+      if (start.count > 1) sum += from[of_entry];
+#pragma unroll 2
+      for (int i = 2; i < start.count; ++i) sum += from[i * of_entry];
+      *number = sum;
+    });
+    const auto add = [&](int i) {
       each_pair(args, args.start, [&](int64_t offset, int64_t of_entry, float& x, float& y) {
         const float2 more = *reinterpret_cast<const float2*>(args.start.sums +
                                                              (start.first + i) * of_entry + offset);
         x += more.x, y += more.y;
       });
-    }
-    each_key_sum(args, args.start, [&](int64_t offset, int64_t of_entry, float* number) {
-      float sum = 0.f;
-#pragma unroll 4
-      for (int i = 0; i < start.count; ++i)
-        sum += args.start.key_sums[(start.first + i) * of_entry + offset];
-      *number = sum;
-    });
+    };
+    int i = start.count % 2;
+    if (i == 1) add(0);
+#pragma unroll 1
+    for (; i < start.count; i += 2) add(i), add(i + 1);  // more loads under way
     if constexpr (M::kSums) return;
     raise_maxima(walk.set());
     __syncthreads();
-    write_pairs(walk.set(), [&](int l) { return W::Scales::state_maximum(walk.set(), l); });
+    write_pairs([&](int l) { return W::Scales::state_maximum(walk.set(), l); });
   }
   /// The state becomes entry `entry` of args.made.
   __device__ void store(const SweepArgs& args, int64_t entry) {
@@ -84,23 +121,23 @@ struct State {
   }
 
  private:
-  /// ... of sixteen feature channels of every map.
-  __device__ __forceinline__ void add_rows(const W& walk, const Loader<G>& load, int m) {
+  /// ... of sixteen feature channels of kTogether maps from `first` on.
+  __device__ __forceinline__ void add_rows(const W& walk, const Loader<G>& load, int m, int first) {
     const int tile = first_row / kBlockDim + m;
     // Of the warps with the same features, one sums them up.
     const auto sums_features = [&](int l) {
       return first_block / kAcross == l % (G::kBlocks / kAcross);
     };
-    Sum sums[G::kMaps][kAcross];
-    float key_sums[G::kMaps][2][4];  // of high and of small terms, every column the same
+    Block sums[kTogether][kAcross];
+    float key_sums[kTogether][4];
 #pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) {
+    for (int l = 0; l < kTogether; ++l) {
       clear(sums[l]);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) key_sums[l][i / 4][i % 4] = 0.f;
+      for (int i = 0; i < 4; ++i) key_sums[l][i] = 0.f;
     }
     // Elsewhere code of this length would crowd the instruction cache.
-    constexpr int kAtOnce = M::kSums ? G::kTiles : 2;
+    constexpr int kAtOnce = !M::kSums ? 2 : G::kDim == 128 && G::kMaps == 2 ? 1 : G::kTiles;
 #pragma unroll kAtOnce
     for (int t = 0; t < G::kTiles; ++t) {
       Right values[kAcross];
@@ -108,45 +145,25 @@ struct State {
       for (int n = 0; n < kAcross; ++n)
         values[n] = load.turned_right(walk.tile(1, t), first_block + n);
 #pragma unroll
-      for (int l = 0; l < G::kMaps; ++l) {
+      for (int l = first; l < first + kTogether; ++l) {
         const Left f = load.turned_left(walk.feature_tile(l, t), tile);
-        add_products(sums[l], f, values);
-        if (sums_features(l)) add_features(key_sums[l], f, l, t);
+        add_products(sums[l - first], f, values);
+        if (sums_features(l)) add_feature_sums<G, kSweep>(key_sums[l - first], f, l, t);
       }
     }
 #pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) {
+    for (int l = first; l < first + kTogether; ++l) {
       const int shift = walk.shift(kFeatureRows + l);
-      add_totals(part[l][m], sums[l], power_of_2(-shift - walk.shift(kBandRows + 1)));
+      add_totals(part[l][m], sums[l - first], power_of_2(-shift - walk.shift(kBandRows + 1)));
       if (!sums_features(l) || lane_id() % 4 != 0) continue;
       const float scale = power_of_2(-shift - (M::kOfQueries ? dot_shift(walk, l) : 0));
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         *shared_at(M::kKeySums + l * G::kDim + tile * kBlockDim + row_of(2 * r)) +=
-            scale * (key_sums[l][0][2 * r] + key_sums[l][1][2 * r]);
+            scale * key_sums[l - first][2 * r];
       }
     }
   }
-  /// sums += features of tile t, times their tokens' dots.
-  static __device__ __forceinline__ void add_features(float (&sums)[2][4], const Left& f, int l,
-                                                      int t) {
-    if constexpr (M::kOfQueries) {
-      uint32_t high[2], low[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float2 both = *reinterpret_cast<const float2*>(
-            shared_at(M::kDotPairs + l * G::kChunk + t * kBlockDim + i * kEight + column_of(0, 0)));
-        high[i] = __float_as_uint(both.x), low[i] = __float_as_uint(both.y);
-      }
-      step(sums[1], f.low, high[0], high[1]);
-      step(sums[0], f.high, high[0], high[1]);
-      step(sums[1], f.high, low[0], low[1]);
-    } else {
-      step(sums[0], f.high, kHalfOnes, kHalfOnes);
-      step(sums[1], f.low, kHalfOnes, kHalfOnes);
-    }
-  }
-
   __device__ __forceinline__ void raise_maxima(int set) const {
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) {
@@ -158,10 +175,9 @@ struct State {
       W::Scales::raise_state_maximum(set, l, largest);
     }
   }
-  /// Writes the part to shared memory, with the shift for bound(map), and maxima of it to `set`.
+  /// Writes the part to shared memory, with the shift for bound(map).
   template <typename Bound>
-  __device__ __forceinline__ void write_pairs(int set, const Bound& bound) {
-    raise_maxima(set);
+  __device__ __forceinline__ void write_pairs(const Bound& bound) {
     const int g = lane_id() / 4, key = key_of_row(g);
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) {

@@ -76,14 +76,17 @@ struct Walk {
   __device__ __forceinline__ float maximum(int which) const {
     return Scales::maximum(set(), which);
   }
-  /// What a feature of the walk's rows is at most, times the factors that query features have.
+  static __device__ __forceinline__ float feature_bound(float largest) {
+    return 1.f + fmaxf(1.f, largest);
+  }
+  /// What a feature of the walk's rows is at most, times the factors that query features have;
+  /// known when they have been made.
   __device__ __forceinline__ float largest_feature(int map) const {
-    const float largest = 1.f + fmaxf(1.f, maximum(kBandRows));
-    return M::kOfQueries ? largest * maximum(kFactors + map) : largest;
+    return Scales::bound(set(), map);
   }
   /// ... of own rows, without factors.
   __device__ __forceinline__ float largest_own_feature() const {
-    return 1.f + fmaxf(1.f, maximum(kOwnRows));
+    return feature_bound(maximum(kOwnRows));
   }
 
   // A thread's share of tiles: a piece of every kRowsAtOnce-th row.
