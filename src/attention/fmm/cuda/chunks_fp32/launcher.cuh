@@ -28,6 +28,7 @@ struct PassShape {
   static constexpr int kChunk = kTiles * 16;
   static constexpr int kMaps = kDim <= 64 ? 3 : 1;
   static constexpr int kSharedBytes = 227 * 1024;  // at most
+  static constexpr bool kSumsInParts = true, kSumsAllMaps = kMaps == 1;
   static constexpr int maps(int) { return kMaps; }
   /// Blocks that fill a GPU: one a multiprocessor; wide heads in three rounds, so that the last
   /// one's gaps matter less.
