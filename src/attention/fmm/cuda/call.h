@@ -69,7 +69,16 @@ class Call {
   /// Room for the states of so many entries in one pass, as States whose maps count from the pass's
   /// first.
   States scratch_states(const Pass& pass, int64_t entries, Scratch& scratch) const;
+  /// ... of all segments, which may have several, of parts of them (cuda::sum_parts).
   States segment_states(const Pass& pass, Scratch& scratch) const;
+  int parts_of_segment() const;
+  int64_t all_parts() const { return all_segments() * parts_of_segment(); }
+  States in_parts(States states) const;
+  /// Whether segments are summed up for all passes at once.
+  bool sums_all_maps() const { return limits_.sums_all_maps && passes_.size() > 1; }
+  /// What is summed up before the sweeps of a pass: its maps, or before the first pass all of them.
+  bool begins_with_sums(const Pass& pass) const { return pass.first || !sums_all_maps(); }
+  Pass summed_pass(const Pass& pass) const;
   States states_at(float* sums, const Pass& pass, int64_t entries) const;
   States tensor_states(const at::Tensor& sums, const at::Tensor& key_sums, const Pass& pass) const;
   /// Sums over the keys of every segment, or the queries; `states`: room for them.
@@ -118,6 +127,8 @@ class Call {
                           const ForwardResult& saved, const Gradients& gradients) const;
   /// The sums of the passes over one block of v's channels; `memory` outlives them.
   Partial block_partial(const Pass& pass, at::Tensor& memory) const;
+  /// Whether a query sweep is all of backward.
+  bool is_joint_backward() const { return limits_.value_pieces > 0 && segments_ == 1; }
   void plan_joint_backward(SweepArgs& args, const Pass& pass, Scratch& scratch) const;
 
   const Problem& problem_;

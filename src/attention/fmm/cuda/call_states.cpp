@@ -24,7 +24,24 @@ States Call::scratch_states(const Pass& pass, int64_t entries, Scratch& scratch)
 }
 
 States Call::segment_states(const Pass& pass, Scratch& scratch) const {
-  return scratch_states(pass, all_segments(), scratch);
+  return in_parts(scratch_states(pass, all_parts(), scratch));
+}
+
+int Call::parts_of_segment() const {
+  const bool in_parts = limits_.sums_in_parts && segments_ > 1 && segments_ <= kSegmentsToSum;
+  return in_parts ? sum_parts(pairs(), segments_) : 1;
+}
+
+States Call::in_parts(States states) const {
+  states.parts = parts_of_segment();
+  return states;
+}
+
+Pass Call::summed_pass(const Pass& pass) const {
+  if (!sums_all_maps()) return pass;
+  Pass all = passes_.front();
+  all.maps = static_cast<int>(problem_.feature_maps());
+  return all;
 }
 
 States Call::states_at(float* sums, const Pass& pass, int64_t entries) const {
@@ -42,7 +59,7 @@ States Call::tensor_states(const at::Tensor& sums, const at::Tensor& key_sums,
 }
 
 void Call::sum_segments(SweepArgs args, const States& states, bool of_queries) const {
-  args.made = states;
+  args.made = states, args.segments *= states.parts;
   args.has_near = false, args.halo_before = args.halo_after = 0, args.stages_tiles = false;
   C10_CUDA_CHECK(sum_states(args, of_queries, stream_));
 }
@@ -80,7 +97,7 @@ bool Call::keeps_starts() const {
 }
 
 int64_t Call::starts_size(const Pass& pass) const {
-  return all_segments() * pass.maps * problem_.head_dim * (pass.channels + 1);
+  return all_parts() * pass.maps * problem_.head_dim * (pass.channels + 1);
 }
 
 at::Tensor Call::empty_starts() const {
@@ -91,8 +108,9 @@ at::Tensor Call::empty_starts() const {
 
 States Call::starts_in(const at::Tensor& memory, const Pass& pass) const {
   float* sums = memory.data_ptr<float>();
+  if (sums_all_maps()) return in_parts(states_at(sums, summed_pass(pass), all_parts()));
   for (const Pass* before = passes_.data(); before != &pass; ++before) sums += starts_size(*before);
-  return states_at(sums, pass, all_segments());
+  return in_parts(states_at(sums, pass, all_parts()));
 }
 
 bool Call::has_starts(const ForwardResult& saved) const {

@@ -45,15 +45,22 @@ Tensors5 Call::forward(Keep keep) {
     far_key_sums = sum_tensor(state_kept, {batch, heads, maps, problem_.head_dim});
   }
   Tensor partial;
+  Scratch scratch;
+  States starts;
   for (const Pass& pass : passes_) {
-    Scratch scratch;
+    if (begins_with_sums(pass)) scratch.clear();
     SweepArgs args = args_of(pass, /*keys_are_rows=*/false);
     args.out = view_of(out, pass.first_channel);
     args.log_sum_exp = log_sum_exp.data_ptr<float>(),
     args.normalisers = normalisers.data_ptr<float>();
     if (pass.maps > 0 && sums_keys_first()) {
-      const States room = starts_kept ? starts_in(far_sums, pass) : segment_states(pass, scratch);
-      args.start = key_states(args, room, pass, scratch);
+      if (begins_with_sums(pass)) {
+        const Pass summed = summed_pass(pass);
+        const States room =
+            starts_kept ? starts_in(far_sums, pass) : segment_states(summed, scratch);
+        starts = key_states(args_of(summed, /*keys_are_rows=*/false), room, summed, scratch);
+      }
+      args.start = starts;
     }
     if (pass.maps > 0 && state_kept) args.made = tensor_states(far_sums, far_key_sums, pass);
     if (chunks_kept) args.chunk_states = static_cast<unsigned char*>(far_sums.data_ptr());
@@ -133,41 +140,61 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
   if (both_sides) segments_ = gradient_segments_;
   Gradients gradients = empty_gradients(both_sides);
   SweepArgs args;
-  for (const Pass& pass : passes_) {
-    if (both_sides) {
-      args = backward_args(pass, /*keys_are_rows=*/false, grad, saved, gradients);
-      args.chunk_states = static_cast<unsigned char*>(saved.far_sums.data_ptr());
-      C10_CUDA_CHECK(gradient_sweep(args, stream_));
-      continue;
-    }
-    Scratch scratch;
+  Scratch scratch;
+  States starts, query_states;
+  const auto args_for = [&](const Pass& pass, bool keys_are_rows) {
+    return backward_args(pass, keys_are_rows, grad, saved, gradients);
+  };
+  const auto sweep_queries = [&](const Pass& pass) {
     const bool far = pass.maps > 0, far_in_segments = far && causal && segments_ > 1;
-    States query_states;
-    args = backward_args(pass, /*keys_are_rows=*/false, grad, saved, gradients);
+    args = args_for(pass, /*keys_are_rows=*/false);
     if (far_in_segments && has_starts(saved)) {
       args.start = starts_in(saved.far_sums, pass);
       args.start.source = joined_source(Scan::kBefore);
     } else if (far_in_segments) {
-      args.start = key_states(args, segment_states(pass, scratch), pass, scratch);
+      if (begins_with_sums(pass)) {
+        const Pass summed = summed_pass(pass);
+        starts = key_states(args_for(summed, /*keys_are_rows=*/false),
+                            segment_states(summed, scratch), summed, scratch);
+      }
+      args.start = starts;
     } else if (far && !causal) {
       args.start = tensor_states(saved.far_sums, saved.far_key_sums, pass);
       args.made = query_states = segment_states(pass, scratch);
     }
-    const bool joint = limits_.value_pieces > 0 && segments_ == 1;
-    if (joint) plan_joint_backward(args, pass, scratch);
+    if (is_joint_backward()) plan_joint_backward(args, pass, scratch);
     C10_CUDA_CHECK(query_sweep(args, stream_));
-    if (joint) continue;  // that was all
-
-    args = backward_args(pass, /*keys_are_rows=*/true, grad, saved, gradients);
-    if (far_in_segments) {
-      query_states = segment_states(pass, scratch);
-      sum_segments(args, query_states, /*of_queries=*/true);
+  };
+  const auto sweep_keys = [&](const Pass& pass) {
+    const bool far = pass.maps > 0, far_in_segments = far && causal && segments_ > 1;
+    args = args_for(pass, /*keys_are_rows=*/true);
+    if (far && shares_states() && begins_with_sums(pass)) {
+      const Pass summed = summed_pass(pass);
+      const SweepArgs of_sums = args_for(summed, /*keys_are_rows=*/true);
+      if (far_in_segments) {
+        query_states = segment_states(summed, scratch);
+        sum_segments(of_sums, query_states, /*of_queries=*/true);
+      }
+      query_states =
+          joined(of_sums, query_states, causal ? Scan::kAfter : Scan::kTotal, summed, scratch);
     }
-    if (far && shares_states()) {
-      args.start = joined(args, query_states, causal ? Scan::kAfter : Scan::kTotal, pass, scratch);
-    }
+    if (far && shares_states()) args.start = query_states;
     args.partial_dv = block_partial(pass, gradients.partial_v);
     C10_CUDA_CHECK(key_sweep(args, stream_));
+  };
+  if (both_sides) {
+    args = args_for(passes_[0], /*keys_are_rows=*/false);
+    args.chunk_states = static_cast<unsigned char*>(saved.far_sums.data_ptr());
+    C10_CUDA_CHECK(gradient_sweep(args, stream_));
+  } else if (sums_all_maps()) {
+    for (const Pass& pass : passes_) sweep_queries(pass);
+    for (const Pass& pass : passes_) sweep_keys(pass);
+  } else {
+    for (const Pass& pass : passes_) {
+      scratch.clear();
+      sweep_queries(pass);
+      if (!is_joint_backward()) sweep_keys(pass);  // else that was all
+    }
   }
   if (gradients.weight_sums != nullptr) {
     C10_CUDA_CHECK(

@@ -14,7 +14,8 @@ struct StartEntries {
   /// `place`: the pair and segment of a thread block.
   template <typename Place>
   __device__ StartEntries(const SweepArgs& args, const Place& place) {
-    const int64_t own = int64_t(place.pair) * args.segments;
+    const int parts = args.start.parts;
+    const int64_t own = int64_t(place.pair) * args.segments * parts;
     switch (args.start.source) {
       case StateSource::kNothing:
         break;
@@ -22,13 +23,14 @@ struct StartEntries {
         first = own + place.segment, count = 1;
         break;
       case StateSource::kBefore:
-        first = own, count = place.segment;
+        first = own, count = place.segment * parts;
         break;
       case StateSource::kAfter:
-        first = own + place.segment + 1, count = args.segments - place.segment - 1;
+        first = own + (place.segment + 1) * parts;
+        count = (args.segments - place.segment - 1) * parts;
         break;
       case StateSource::kAll:
-        first = own, count = args.segments;
+        first = own, count = args.segments * parts;
         break;
       case StateSource::kPair:
         first = place.pair, count = 1;

@@ -248,6 +248,8 @@ PassLimits pass_limits(const PassQuestion& call) {
                       shape.blocks(call.head_dim, min(call.maps, maps), call.near)};
     if constexpr (requires { shape.kUncutPairs; })
       limits.value_pieces = shape.kValuePieces, limits.uncut_pairs = shape.kUncutPairs;
+    if constexpr (requires { shape.kSumsInParts; })
+      limits.sums_in_parts = shape.kSumsInParts, limits.sums_all_maps = shape.kSumsAllMaps;
     return limits;
   });
 }

@@ -60,6 +60,7 @@ struct States {
   int maps = 0;               // that an entry has room for; a pass uses those from first_map on
   int64_t row_length = 0;     // Dv above; a pass over a block of channels sees value_dim of them
   StateSource source = StateSource::kNothing;
+  int parts = 1;  // entries that a segment has, each of a part of it; see sum_parts
 };
 
 constexpr int kMapsAtOnce = 3;
@@ -152,10 +153,20 @@ __host__ __device__ inline int segment_begin(const SweepArgs& args, int segment)
   return static_cast<int>(first < args.length ? first : args.length);
 }
 
+/// In how many parts sum_states sums up each segment of a causal sequence, args.segments then being
+/// those of all parts: two, where one would leave more multiprocessors without work. Nobody needs
+/// the sums of one segment, so that with two a half of them would have none.
+inline int sum_parts(int64_t pairs, int64_t segments) {
+  const auto rounds = [&](int64_t parts) {
+    return (pairs * (segments - 1) * parts + kMultiprocessors - 1) / kMultiprocessors;
+  };
+  return rounds(2) < 2 * rounds(1) ? 2 : 1;
+}
 /// Whether no segment of a causal sequence begins with this one's sums: of keys the last's, of
 /// queries the first's.
 __host__ __device__ inline bool is_of_no_use(const SweepArgs& args, int segment, bool of_queries) {
-  return segment == (of_queries ? 0 : args.segments - 1);
+  const int parts = args.made.parts;
+  return segment / parts == (of_queries ? 0 : args.segments / parts - 1);
 }
 
 /// What the choice of kernels asks of a GPU.
@@ -180,6 +191,8 @@ struct PassLimits {
   int maps = 0;       // likewise
   int chunk = 0;      // tokens
   int blocks = 0;     // that fill a GPU; sequences are cut into segments until there are so many
+  bool sums_all_maps = false;  // whether sum_states takes the maps of all passes at once
+  bool sums_in_parts = false;  // whether sum_states can have segments in parts, see sum_parts
   // Where query_sweep can be all of backward for sequences that are not cut, pieces of a walk for
   // dv; and how many pairs are enough not to be cut, though they may be fewer than `blocks`.
   int value_pieces = 0, uncut_pairs = 0;
