@@ -9,13 +9,21 @@
 namespace fmmformer::cuda {
 
 /// Sixteen bytes; zeros instead where they are not `live`: then the source's address does not
-/// matter.
+/// matter. kWholeLine: what others will ask for of the same 128 bytes comes to the second-level
+/// cache too.
+template <bool kWholeLine = false>
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool live) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   const int bytes = live ? 16 : 0;  // the rest is filled with zeros
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(from),
-               "r"(bytes)
-               : "memory");
+  if constexpr (kWholeLine) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(address),
+                 "l"(from), "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+  }
 }
 __device__ __forceinline__ void copy_number_async(float* to, const float* from) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));

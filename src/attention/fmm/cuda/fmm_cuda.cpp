@@ -114,6 +114,8 @@ SweepArgs Call::backward_args(const Pass& pass, bool keys_are_rows, const Tensor
   args.normalisers = saved.normalisers.data_ptr<float>();
   args.row_dots = gradients.row_dots, args.records = gradients.records;
   args.weight_sums = gradients.weight_sums;
+  args.near_gradient = gradient_view(weights_.near_weight, gradients.near_weight);
+  args.far_gradient = gradient_view(weights_.far_weight, gradients.far_weight);
   if (gradients.partial_q.defined()) {
     args.partial_dq = {gradients.partial_q.data_ptr<float>(), pass.first, pass.last};
     args.partial_dk = {gradients.partial_k.data_ptr<float>(), pass.first, pass.last};
@@ -197,9 +199,7 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
     }
   }
   if (gradients.weight_sums != nullptr) {
-    C10_CUDA_CHECK(
-        reduce_weight_sums(args, gradient_view(weights_.near_weight, gradients.near_weight),
-                           gradient_view(weights_.far_weight, gradients.far_weight), stream_));
+    C10_CUDA_CHECK(reduce_weight_sums(args, stream_));
   }
   return {gradients.q, gradients.k, gradients.v, gradients.near_weight, gradients.far_weight};
 }

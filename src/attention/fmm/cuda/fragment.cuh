@@ -151,6 +151,16 @@ __device__ __forceinline__ void keep_columns(Block& c, uint32_t live) {
     if (!(live >> column_of(i / 4, i) & 1)) c[i / 4][i % 4] = 0.f;
   }
 }
+/// The same of an operand.
+__device__ __forceinline__ void keep_columns(Fragment& f, uint32_t live) {
+  if ((live & 0xffffu) == 0xffffu) return;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const uint32_t bits = live >> column_of(n, 0);
+    const uint32_t kept = (bits & 1 ? 0xffffu : 0u) | (bits & 2 ? 0xffff0000u : 0u);
+    f.r[2 * n] &= kept, f.r[2 * n + 1] &= kept;
+  }
+}
 /// Clears what a block on the diagonal must not see: columns after the row or, kBefore, before it.
 template <bool kBefore>
 __device__ __forceinline__ void cut_at_diagonal(Block& c) {

@@ -15,6 +15,7 @@
 #include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
 #include "attention/fmm/cuda/warpgroups/launcher.cuh"
+#include "attention/fmm/cuda/weight_gradients.cuh"
 #include "attention/fmm/cuda/whole/launcher.cuh"
 
 namespace fmmformer::cuda {
@@ -108,56 +109,17 @@ __global__ void scan_kernel(ScanRows sums, ScanRows key_sums, int64_t pairs, int
   if (scan == Scan::kTotal) rows.totals[pair * rows.totals_stride + element] = sum;
 }
 
-__device__ void store_weight(const WeightGradient& gradient, int64_t index, double value) {
-  switch (gradient.type) {
-    case 0:
-      static_cast<float*>(gradient.data)[index] = static_cast<float>(value);
-      break;
-    case 1:
-      static_cast<__nv_bfloat16*>(gradient.data)[index] =
-          __float2bfloat16(static_cast<float>(value));
-      break;
-    case 2:
-      static_cast<__half*>(gradient.data)[index] = __float2half(static_cast<float>(value));
-      break;
-    default:
-      static_cast<double*>(gradient.data)[index] = value;
-  }
-}
-
 // A block has kNumbers neighbouring numbers of a gradient, whose sums lie side by side where they
 // are of different channels: sums over everything that a number stands for, always in the same
-// order. Of a number that stands for all channels, only every `channel_step`-th holds anything.
-// Index: 32 bits where they suffice, since divisions are all that this costs.
+// order.
 template <typename Index, int kNumbers>
-__global__ void reduce_kernel(const float* sums, Index batch, Index heads, Index segments,
-                              Index all_maps, Index value_dim, Index channel_step,
-                              WeightGradient near_weight, WeightGradient far_weight) {
-  const int64_t near_count = near_weight.maps * near_weight.heads * near_weight.channels;
+__global__ void reduce_kernel(const __grid_constant__ SweepArgs args, int channel_step) {
   constexpr int kShares = kThreads / kNumbers;  // threads of a number
   const int share = threadIdx.x / kNumbers;
-  const int64_t number = int64_t(blockIdx.x) * kNumbers + threadIdx.x % kNumbers;
-  const bool near = number < near_count;
-  const WeightGradient& gradient = near ? near_weight : far_weight;
-  const int64_t index = near ? number : number - near_count;
-  const Index channel = index % gradient.channels,
-              head = index / gradient.channels % gradient.heads,
-              map = index / (gradient.channels * gradient.heads);
-  const Index first_map = near ? all_maps : (gradient.maps == 1 ? 0 : map);
-  const Index maps = near || gradient.maps > 1 ? 1 : all_maps;
-  const Index some_heads = gradient.heads == 1 ? heads : 1;
-  const Index some_channels =
-      gradient.channels == 1 ? (value_dim + channel_step - 1) / channel_step : 1;
-  const Index count = batch * segments * some_heads * maps * some_channels;
+  const WeightTerms<Index> terms(args, channel_step,
+                                 int64_t(blockIdx.x) * kNumbers + threadIdx.x % kNumbers);
   double sum = 0;
-  for (Index i = share; i < count; i += kShares) {
-    const Index c = i % some_channels * channel_step + channel, rest = i / some_channels;
-    const Index l = rest % maps + first_map, rest2 = rest / maps;
-    const Index segment = rest2 % segments, rest3 = rest2 / segments;
-    const Index h = rest3 % some_heads + head, b = rest3 / some_heads;
-    const Index block = (b * heads + h) * segments + segment;
-    sum += sums[(block * (all_maps + 1) + l) * value_dim + c];
-  }
+  for (Index i = share; i < terms.count; i += kShares) sum += terms(args.weight_sums, i);
   __shared__ double parts[kThreads];
   parts[threadIdx.x] = sum;
   __syncthreads();
@@ -165,7 +127,7 @@ __global__ void reduce_kernel(const float* sums, Index batch, Index heads, Index
     if (share < half) parts[threadIdx.x] += parts[threadIdx.x + half * kNumbers];
     __syncthreads();
   }
-  if (share == 0) store_weight(gradient, index, parts[threadIdx.x]);
+  if (share == 0) store_weight(terms.gradient, terms.index, parts[threadIdx.x]);
 }
 
 /// All of the operator's maps, the first ones of the paper's, in bf16 or fp32.
@@ -272,6 +234,7 @@ cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream) {
 
 int gradient_segments(const SweepArgs& args, const Gpu& gpu) {
   namespace both_sides = chunks::both_sides;
+  if (args.walks == Walks::kWhole) return 1;
   // Scaled feature rows tell slopes only where the scale is positive.
   if (args.walks == Walks::kNarrow) {
     const bool serves = !args.precise && args.far_scale > 0;
@@ -291,6 +254,7 @@ int gradient_segments(const SweepArgs& args, const Gpu& gpu) {
   return 10 * blocks >= 9 * rounds * kMultiprocessors ? static_cast<int>(segments) : 0;
 }
 int64_t chunk_state_bytes(const SweepArgs& args) {
+  if (args.walks == Walks::kWhole) return whole::Launcher::ticket_bytes(args);
   static_assert(narrow::kRows == chunks::kChunk);
   const int64_t chunks = (args.length + chunks::kChunk - 1) / chunks::kChunk;
   if (args.walks == Walks::kNarrow)
@@ -298,6 +262,7 @@ int64_t chunk_state_bytes(const SweepArgs& args) {
   return args.batch * args.heads * chunks * chunks::both_sides::entry_bytes(args.maps);
 }
 cudaError_t gradient_sweep(const SweepArgs& args, cudaStream_t stream) {
+  if (args.walks == Walks::kWhole) return whole::Launcher::query_sweep(args, stream);
   if (args.walks == Walks::kNarrow) return narrow::Launcher::gradient_sweep(args, stream);
   return chunks::both_sides::Launcher::gradient_sweep(args, stream);
 }
@@ -320,30 +285,37 @@ cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
   return cudaGetLastError();
 }
 
-cudaError_t reduce_weight_sums(const SweepArgs& args, const WeightGradient& near_weight,
-                               const WeightGradient& far_weight, cudaStream_t stream) {
-  const int64_t count = near_weight.maps * near_weight.heads * near_weight.channels +
-                        far_weight.maps * far_weight.heads * far_weight.channels;
-  if (count == 0) return cudaSuccess;
+bool has_weight_of_each_head(const SweepArgs& args) {
+  const auto fits = [&](const WeightGradient& gradient, int maps) {
+    return gradient.count() == 0 || (gradient.heads == args.heads && gradient.maps == maps);
+  };
+  return args.uniform_weights && fits(args.near_gradient, 1) &&
+         fits(args.far_gradient, args.all_maps);
+}
+/// Of a call that has any tokens.
+static bool last_sweep_reduces(const SweepArgs& args) {
+  return args.walks == Walks::kWhole && whole::Launcher::reduces_weight_sums(args);
+}
+cudaError_t reduce_weight_sums(const SweepArgs& args, cudaStream_t stream) {
+  const int64_t count = args.near_gradient.count() + args.far_gradient.count();
+  const bool done = args.batch * args.heads > 0 && args.length > 0 && last_sweep_reduces(args);
+  if (count == 0 || done) return cudaSuccess;
   SweepArgs all = args;
   all.value_dim = args.all_channels;
   const int pass_channels =
       with_launcher(all, [](auto, auto shape) { return int(shape.kValueDim); });
-  const int64_t sums =
-      args.batch * args.heads * args.segments * (args.all_maps + 1) * args.all_channels;
   // Neighbours together where a number has few terms, which few threads add up.
   const auto has_rows = [&](const WeightGradient& gradient) {
     const int64_t terms = args.batch * args.segments * (gradient.heads == 1 ? args.heads : 1);
     return gradient.channels % kWarpSize == 0 && terms <= 128 &&
            (gradient.maps != 1 || args.all_maps == 1);
   };
-  const bool in_rows = has_rows(far_weight) && has_rows(near_weight);
+  const bool in_rows = has_rows(args.far_gradient) && has_rows(args.near_gradient);
   const auto reduce = [&](auto* kernel) {
     kernel<<<static_cast<unsigned>(in_rows ? count / kWarpSize : count), kThreads, 0, stream>>>(
-        args.weight_sums, args.batch, args.heads, args.segments, args.all_maps, args.all_channels,
-        args.uniform_weights ? pass_channels : 1, near_weight, far_weight);
+        args, args.uniform_weights ? pass_channels : 1);
   };
-  if (sums + kThreads >= INT32_MAX)
+  if (has_many_weight_sums(args))
     in_rows ? reduce(reduce_kernel<int64_t, kWarpSize>) : reduce(reduce_kernel<int64_t, 1>);
   else
     in_rows ? reduce(reduce_kernel<int32_t, kWarpSize>) : reduce(reduce_kernel<int32_t, 1>);

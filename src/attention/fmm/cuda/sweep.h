@@ -63,6 +63,16 @@ struct States {
   int parts = 1;  // entries that a segment has, each of a part of it; see sum_parts
 };
 
+/// The gradient of a weight, [maps, heads, channels] with 1 where the weight has 1. No data: it is
+/// not wanted.
+struct WeightGradient {
+  void* data = nullptr;
+  int type = 0;  // as a Weight's
+  int64_t maps = 0, heads = 0, channels = 0;
+
+  __host__ __device__ int64_t count() const { return maps * heads * channels; }
+};
+
 constexpr int kMapsAtOnce = 3;
 constexpr int kMultiprocessors =
     132;  // of an H100; how the work is cut must not depend on more than the shape
@@ -113,7 +123,8 @@ struct SweepArgs {
                              // for the next. Walks::kNarrow alone, in place of row_dots.
   float* weight_sums =
       nullptr;  // [blocks, all_maps + 1, all_channels]; backward only, where a weight wants it
-  int first_channel = 0, all_channels = 0;  // of v: this pass's first, and the operator's number
+  WeightGradient near_gradient, far_gradient;  // what becomes of weight_sums
+  int first_channel = 0, all_channels = 0;     // of v: this pass's first, and the operator's number
 
   // Of a sequence: whole units of so many tokens, as many for each or one more.
   int segments = 1, unit = 1;
@@ -225,22 +236,17 @@ cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Gradients of queries and keys in one sweep (chunks/both_sides, narrow/both_sides), of those
 /// calls of Walks::kWarpgroups that it serves (D of 64, up to two maps, no dropout, short
 /// sequences) and of Walks::kNarrow in bf16 where far_scale is positive. It cuts a sequence into
-/// segments of its own, and needs what the forward sweep keeps in chunk_states. 0: it does not
-/// serve the call.
+/// segments of its own, and needs what the forward sweep keeps in chunk_states. Of Walks::kWhole it
+/// is query_sweep, to which forward leaves tickets there. 0: it does not serve the call.
 int gradient_segments(const SweepArgs& args, const Gpu& gpu);
 int64_t chunk_state_bytes(const SweepArgs& args);
 /// Writes what query_sweep and key_sweep write, but for row_dots; makes itself what segments begin
 /// with.
 cudaError_t gradient_sweep(const SweepArgs& args, cudaStream_t stream);
 
-/// Gradients of both weights from weight_sums, each [maps, heads, channels] with 1 where the weight
-/// has 1.
-struct WeightGradient {
-  void* data = nullptr;
-  int type = 0;
-  int64_t maps = 0, heads = 0, channels = 0;  // of the gradient itself
-};
-cudaError_t reduce_weight_sums(const SweepArgs& args, const WeightGradient& near_weight,
-                               const WeightGradient& far_weight, cudaStream_t stream);
+/// Whether both weights that want a gradient have one number for each head (and map).
+bool has_weight_of_each_head(const SweepArgs& args);
+/// Gradients of both weights from weight_sums, unless the last sweep has made them.
+cudaError_t reduce_weight_sums(const SweepArgs& args, cudaStream_t stream);
 
 }  // namespace fmmformer::cuda

@@ -12,7 +12,7 @@ template <typename G>
 __device__ void store_made(const Sequence<G>& at, int i, const float (&sum)[4]) {
   const cuda::States& made = at.args.made;
   const int map = at.args.first_map + i / G::kStateSize, in_map = i % G::kStateSize;
-  const int64_t entry = (int64_t(at.pair) * made.maps + map) * G::kDim;
+  const int64_t entry = (int64_t(at.pair()) * made.maps + map) * G::kDim;
   const int lane = in_map / 4 % kWarpSize, half = in_map / (4 * kWarpSize);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {

@@ -7,6 +7,42 @@
 
 namespace fmmformer::cuda::whole {
 
+/// What maps make of a tile's keys, turned; zeros for dead ones. Rows that are loaded turned need
+/// no more turning; unless they are divided by their sums.
+template <typename G, bool kUnit = G::kUnit>
+struct TurnedKeys {
+  uint32_t live;
+  Fragment k;
+  uint32_t decay[4];
+
+  __device__ __forceinline__ TurnedKeys(const Sequence<G>& at, int tile)
+      : live(at.live(tile)), k(load_turned_block(at.rows(kKeys, tile))) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) decay[i] = decay_of(k.r[i]);
+  }
+  template <int kMap>
+  __device__ __forceinline__ void features(MapIndex<kMap>, Fragments<G>& turned) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) turned[0].r[i] = feature_pair<kMap>(k.r[i], decay[i]);
+    keep_columns(turned[0], live);
+  }
+};
+template <typename G>
+struct TurnedKeys<G, true> {
+  uint32_t live;
+  Inputs<G> k;
+
+  __device__ __forceinline__ TurnedKeys(const Sequence<G>& at, int tile)
+      : live(at.live(tile)), k(at.rows(kKeys, tile)) {}
+  template <int kMap>
+  __device__ __forceinline__ void features(MapIndex<kMap> map, Fragments<G>& turned) const {
+    Fragments<G> x;
+    k.features(map, x);
+    strips::keep_live(x, live);
+    strips::turn(turned, x);
+  }
+};
+
 /// Sums over the warp's keys, tile by tile, so that all maps of one share an exponential;
 /// `turned_x` become their feature rows, turned.
 template <typename G>
@@ -15,14 +51,13 @@ __device__ __forceinline__ void sum_keys(const Sequence<G>& at, const States<G>&
   OwnSums<G> sums[G::kMaps], first_rows[G::kMaps];
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
-    const Inputs<G> k(at.rows(kKeys, tile));
+    const TurnedKeys<G> k(at, tile);
     Fragments<G> values;
     load_turned<G, Side::kRight>(values, at.rows(kValues, tile));
     each_map<G>([&](auto map) {
       const int l = index_of(map);
-      Fragments<G> x, turned;
-      key_features(at, map, tile, k, x);
-      strips::turn(turned, x);
+      Fragments<G> turned;
+      k.features(map, turned);
       sums[l].add(tile == 0, turned, values);
       sums[l].add_rows(tile == 0, turned, {{kOnes, kOnes}});
       if (tile == 0) first_rows[l] = sums[l];
@@ -147,6 +182,14 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at, Blocks<G> (&dq)
   wait_for_copies();  // of rows that nobody has needed so far
   __syncthreads();
   states.template scan<Scan::kBefore>(at.warps);
+  // Of up to two maps both tiles share what is loaded and rounded; more would be spilled.
+  constexpr bool kHeld = G::kMaps < 3;
+  Fragment before[G::kMaps];
+#pragma unroll
+  for (int l = 0; l < G::kMaps && kHeld; ++l) {
+    before[l] = states.operand(l);
+    keep(before[l]);
+  }
   Fragment seen = strips::ones<G>();
   cut_at_diagonal</*kBefore=*/false>(seen);
   keep(seen);
@@ -177,7 +220,7 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at, Blocks<G> (&dq)
 #pragma unroll
       for (int i = 0; i < 8; ++i) z[0][i / 4][i % 4] = sums_before[0][i / 4 * 2 + i % 2];
       add_product(z[0], seen, turned_x[l][tile]);
-      begin_product(u[0], weighted[0], states.operand(l));
+      begin_product(u[0], weighted[0], kHeld ? before[l] : states.operand(l));
 #pragma unroll
       for (int other = 0; other <= tile; ++other) {
         add_product(u[0], inner[other].all, turned_x[l][other]);

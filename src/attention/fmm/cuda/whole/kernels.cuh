@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attention/fmm/cuda/whole/far_keys.cuh"
+#include "attention/fmm/cuda/whole/weight_sums.cuh"
 
 namespace fmmformer::cuda::whole {
 
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarpSize, G::kBlocksAtOnce)
     }
     await_copies();
   }
+  if (args.chunk_states) clear_tickets(at);
 }
 
 /// The band's gradients of queries: dq is finished and written. Returns <dO, near field> of the
@@ -95,51 +97,15 @@ __device__ __forceinline__ void near_keys(const Sequence<G>& at, const BandParts
   if (WeightSums<G>::wanted(at.args)) weight_sums.store(at, G::kMaps);
 }
 
-/// Sums for weights, over all sequences of the block.
-template <typename G>
-__device__ __forceinline__ void clear_weight_sums(const Sequence<G>& at) {
-  for (int i = lane_id(); i < G::kFields * G::kDim; i += kWarpSize)
-    at.template own<float>(G::kWeightSums)[i] = 0.f;
-}
-/// Those that are equal for all channels: by_weight is that of the quad's rows.
-template <typename G>
-__device__ __forceinline__ void add_weight_sums(const Sequence<G>& at,
-                                                const float (&by_weight)[G::kFields]) {
-  if (!strips::uniform_weights<G>(at.args) || lane_id() % 4 != 0) return;
-#pragma unroll
-  for (int field = 0; field < G::kFields; ++field)
-    at.template own<float>(G::kWeightSums)[field * G::kDim + lane_id() / 4] += by_weight[field];
-}
-/// The block's rows of args.weight_sums: the first sequence's gets all, those of the others zeros.
-/// A barrier inside.
-template <typename G>
-__device__ void store_weight_sums(const SweepArgs& args) {
-  const Sequence<G> first(args);
-  const bool uniform = strips::uniform_weights<G>(args);
-  __syncthreads();
-  for (int i = threadIdx.x; i < G::kFields * G::kDim; i += blockDim.x) {
-    const int field = i / G::kDim, channel = i % G::kDim;
-    if (field == G::kMaps && !args.has_near) continue;
-    float sum = 0.f;
-    for (int warp = 0; warp < first.warps && (!uniform || channel == 0); ++warp) {
-      const float* of_warp = shared_at<float>(G::kWarps + warp * G::kWarpBytes + G::kWeightSums);
-#pragma unroll
-      for (int quad = 0; quad < (uniform ? kWarpSize / 4 : 1); ++quad) sum += of_warp[i + quad];
-    }
-    for (Sequence<G> at = first; at.exists(); at.advance(), sum = 0.f)
-      args.weight_sums[(at.pair * int64_t(args.all_maps + 1) + field) * args.all_channels +
-                       channel] = sum;
-  }
-}
-
 template <typename G>
 __global__ void __launch_bounds__(kMostWarps* kWarpSize, G::kBlocksAtOnce)
-    backward_kernel(const __grid_constant__ SweepArgs args) {
+    backward_kernel(const __grid_constant__ SweepArgs args, const bool reduces) {
   Sequence<G> at(args);
   begin(at);
   clear_weight_sums(at);
 #pragma unroll 1
   for (; at.exists(); at.advance()) {
+    at.live_bits = at.live_word(at.warp);
     float by_weight[G::kFields] = {};
     Blocks<G> dq[kTiles], dk[kTiles], dv[kTiles];
     clear(dq[0]), clear(dq[1]);
@@ -162,18 +128,25 @@ __global__ void __launch_bounds__(kMostWarps* kWarpSize, G::kBlocksAtOnce)
       clear(dk[0]), clear(dk[1]), clear(dv[0]), clear(dv[1]);
     states.template scan<Scan::kAfter>(at.warps);
     copy_next(at);
+    const WeightReduction<G> reduction(at, at.warp);
+    const bool reduces_now = reduces && !at.has_next() && at.warp < G::kFields;
+    unsigned drawn = 0;
+    if (reduces_now) reduction.hand_in();
     WeightSums<G> weight_sums[G::kMaps];
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       far_key(at, states, tile, f, dk[tile], dv[tile], weight_sums);
+      // Before more is written, for which it would wait.
+      if (reduces_now && tile + 1 == kTiles) drawn = reduction.draw();
       at.write(args.dk, tile, dk[tile], at.offset(kKeys, tile));
       at.write(args.dv, tile, dv[tile], at.offset(kValues, tile));
     }
 #pragma unroll
     for (int l = 0; l < G::kMaps && WeightSums<G>::wanted(args); ++l) weight_sums[l].store(at, l);
+    if (reduces_now) reduction.finish(drawn);
     await_copies();
   }
-  if (args.weight_sums) store_weight_sums<G>(args);
+  if (args.weight_sums && !reduces) store_weight_sums<G>(args);
 }
 
 }  // namespace fmmformer::cuda::whole

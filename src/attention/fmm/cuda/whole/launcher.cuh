@@ -21,6 +21,12 @@ struct Launcher {
   /// All of backward: dq, dk, dv and weight_sums.
   static cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
   static cudaError_t key_sweep(const SweepArgs&, cudaStream_t) { return cudaSuccess; }
+
+  /// Bytes of chunk_states, where forward leaves tickets for backward's blocks: see
+  /// weight_sums.cuh.
+  static int64_t ticket_bytes(const SweepArgs& args);
+  /// Whether query_sweep, given tickets, makes the weights' gradients as well.
+  static bool reduces_weight_sums(const SweepArgs& args);
 };
 
 /// What a pass carries, as PassShape says it of the other kernels.

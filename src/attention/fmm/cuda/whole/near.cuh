@@ -63,7 +63,7 @@ struct Band {
   /// Factors of a group's probabilities: 0 or 1 / (1 - p).
   __device__ __forceinline__ void dropout(Block& factors, int tile, int group) const {
     const int query = at.first_token(tile);
-    dropout_by_query(factors, at.args, seed, at.pair, query, query + (group - 2) * kBlockDim);
+    dropout_by_query(factors, at.args, seed, at.pair(), query, query + (group - 2) * kBlockDim);
   }
 
  private:

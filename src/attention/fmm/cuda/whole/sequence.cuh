@@ -15,15 +15,16 @@ template <typename G>
 struct Sequence {
   using Elem = typename G::Elem;
   const SweepArgs& args;
-  int pair, b, h, warp, warps;
+  int b, h, warp, warps;
   int memory;         // the warp's own
   int before, after;  // from there to that of the warp before and the next; 0 if there is none
   int turn;           // from the first rows to this sequence's: 0 or kRowsBytes
   LanePlaces lanes;
+  uint32_t live_bits = 0;  // which of the warp's tokens are live
 
   __device__ explicit Sequence(const SweepArgs& args) : args(args), turn(0) {
     // Neighbouring heads have neighbouring rows, and neighbouring blocks run at the same time.
-    h = blockIdx.x, b = blockIdx.y, pair = b * args.heads + h;
+    h = blockIdx.x, b = blockIdx.y;
     // The same in every lane, as the compiler sees from the shuffle.
     warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0), warps = blockDim.x / kWarpSize;
     memory = G::kWarps + warp * G::kWarpBytes;
@@ -37,10 +38,11 @@ struct Sequence {
   }
   /// To the next one of this block: same head, later batch entry.
   __device__ __forceinline__ void advance() {
-    b += gridDim.y, pair += gridDim.y * args.heads;
+    b += gridDim.y;
     const int step = G::kRowsBytes - 2 * turn;
     turn += step, lanes.by_row += step, lanes.by_column += step;
   }
+  __device__ __forceinline__ int pair() const { return b * args.heads + h; }
   __device__ __forceinline__ bool exists() const { return b < args.batch; }
   __device__ __forceinline__ bool has_next() const { return b + int(gridDim.y) < args.batch; }
   __device__ __forceinline__ int first_token(int tile) const {
@@ -56,9 +58,9 @@ struct Sequence {
   __device__ __forceinline__ uint32_t live_word(int other) const {
     return shared_at<uint32_t>(G::kLive)[(turn ? kMostWarps : 0) + other];
   }
-  /// Of a tile of this warp.
+  /// Of a tile of this warp. Backward has a register for it.
   __device__ __forceinline__ uint32_t live(int tile) const {
-    return live_word(warp) >> tile * kBlockDim & 0xffffu;
+    return (G::kBackward ? live_bits : live_word(warp)) >> tile * kBlockDim & 0xffffu;
   }
   template <typename T>
   __device__ __forceinline__ T* own(int offset) const {
@@ -74,7 +76,7 @@ struct Sequence {
   }
   /// Of one of `fields` numbers that every row has, [pairs, fields, length].
   __device__ int64_t row_index(int fields, int field) const {
-    return (int64_t(pair) * fields + field) * args.length;
+    return (int64_t(pair()) * fields + field) * args.length;
   }
   __device__ __forceinline__ Weights<G> weights() const {
     strips::Layout layout = {};
@@ -132,9 +134,10 @@ struct Sequence {
     const Elem* from = piece(view);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      copy_async(own<Elem>(turn + offset(which, tile)) + piece_in_tile(),
-                 from + tile * kBlockDim * static_cast<uint32_t>(view.row_stride),
-                 bits >> (tile * kBlockDim + lane_id() / kAcross) & 1);
+      copy_async</*kWholeLine=*/true>(
+          own<Elem>(turn + offset(which, tile)) + piece_in_tile(),
+          from + tile * kBlockDim * static_cast<uint32_t>(view.row_stride),
+          bits >> (tile * kBlockDim + lane_id() / kAcross) & 1);
     }
   }
   /// Writes sixteen rows of results by way of `stage`, a tile nobody else reads; zeros for dead

@@ -25,11 +25,11 @@ dim3 grid_of(const SweepArgs& args) {
   return dim3(args.heads, static_cast<unsigned>(std::min(args.batch, rows)));
 }
 
-template <typename G, typename Kernel>
-cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
+template <typename G, typename Kernel, typename... More>
+cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream, More... more) {
   if (args.length == 0 || args.heads == 0 || args.batch == 0) return cudaSuccess;
   return launch_kernel(kernel, grid_of<G>(args), warps_of(args) * kWarpSize,
-                       shared_bytes_of<G>(args), stream, args);
+                       shared_bytes_of<G>(args), stream, args, more...);
 }
 
 /// Calls body(Shape) for the number of maps.
@@ -65,10 +65,18 @@ cudaError_t Launcher::forward_sweep(const SweepArgs& args, cudaStream_t stream) 
   });
 }
 cudaError_t Launcher::query_sweep(const SweepArgs& args, cudaStream_t stream) {
+  const bool reduces = reduces_weight_sums(args);
   return with_shape</*kBackward=*/true>(args, [&](auto shape) {
     using G = decltype(shape);
-    return launch<G>(backward_kernel<G>, args, stream);
+    return launch<G>(backward_kernel<G>, args, stream, reduces);
   });
+}
+bool Launcher::reduces_weight_sums(const SweepArgs& args) {
+  return args.chunk_states && args.weight_sums && has_weight_of_each_head(args) &&
+         warps_of(args) > args.maps;
+}
+int64_t Launcher::ticket_bytes(const SweepArgs& args) {
+  return int64_t{args.heads} * (args.maps + 1) * int64_t{sizeof(unsigned)};
 }
 
 }  // namespace fmmformer::cuda::whole
