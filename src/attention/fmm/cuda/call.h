@@ -47,7 +47,7 @@ class Call {
 
   // call_plan.cpp ---------------------------------------------------------------------------------
   Walks suitable_walks(const Gpu& gpu) const;
-  void cut();
+  void cut(const Gpu& gpu);
   void plan_passes();
   bool stages_tiles() const;  // whether the band reaches beyond the rows kept beside a chunk
   /// What all sweeps of the call have in common.
@@ -64,7 +64,8 @@ class Call {
   int64_t all_segments() const { return pairs() * segments_; }
   /// Two-sided far fields need sums over all segments, causal ones over those before.
   bool shares_states() const;
-  /// A block that has all of a sequence's strips makes a two-sided far field's sums by itself.
+  /// A block that has all of a sequence's strips, or a cluster, makes a two-sided far field's sums
+  /// by itself.
   bool sums_keys_first() const;
   /// Room for the states of so many entries in one pass, as States whose maps count from the pass's
   /// first.

@@ -54,7 +54,7 @@ Call::Call(const Problem& problem, const AttentionInputs& inputs, const BlendWei
                          .near = problem.options.window.has_value(),
                          .walks = common_.walks,
                          .shared_bytes = gpu.shared_bytes});
-  cut();
+  cut(gpu);
   plan_passes();
   if (passes_.size() == 1)
     gradient_segments_ = gradient_segments(args_of(passes_[0], /*keys_are_rows=*/false), gpu);
@@ -73,11 +73,17 @@ Walks Call::suitable_walks(const Gpu& gpu) const {
   return fitting_walks(args_of(everything_at_once(), /*keys_are_rows=*/false), gpu);
 }
 
-void Call::cut() {
+void Call::cut(const Gpu& gpu) {
   const int64_t pairs = std::max<int64_t>(this->pairs(), 1), length = problem_.length;
   const int64_t most = std::max<int64_t>(length / (kShortestSegment * limits_.chunk), 1);
   const bool uncut = limits_.uncut_pairs > 0 && pairs >= limits_.uncut_pairs;
   segments_ = uncut ? 1 : std::clamp<int64_t>(limits_.blocks / pairs, 1, most);
+  // Where a block has all of a pair, fp32's two sweeps are faster apart (ADR 24).
+  const bool one_block =
+      segments_ == 1 && common_.walks == Walks::kStrips && !common_.causal && !precise_;
+  const int clusters = cluster_segments(common_, most, gpu);
+  if (clusters > 0) segments_ = clusters;
+  common_.clusters = clusters > 0 || one_block;
   TORCH_CHECK_VALUE(length <= kLongest, "fmm_attention: the length is ", length,
                     "; allowed on a GPU are up to ", kLongest);
   TORCH_CHECK_VALUE(pairs * segments_ <= std::numeric_limits<int>::max(), "fmm_attention: ", pairs,

@@ -162,7 +162,7 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
       args.start = starts;
     } else if (far && !causal) {
       args.start = tensor_states(saved.far_sums, saved.far_key_sums, pass);
-      args.made = query_states = segment_states(pass, scratch);
+      if (!common_.clusters) args.made = query_states = segment_states(pass, scratch);
     }
     if (is_joint_backward()) plan_joint_backward(args, pass, scratch);
     C10_CUDA_CHECK(query_sweep(args, stream_));
@@ -195,7 +195,7 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
     for (const Pass& pass : passes_) {
       scratch.clear();
       sweep_queries(pass);
-      if (!is_joint_backward()) sweep_keys(pass);  // else that was all
+      if (!is_joint_backward() && !common_.clusters) sweep_keys(pass);  // else that was all
     }
   }
   if (gradients.weight_sums != nullptr) {

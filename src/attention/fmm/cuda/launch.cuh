@@ -11,17 +11,33 @@ namespace fmmformer::cuda {
 
 /// No blocks: nothing to do.
 template <typename... Parameters>
-cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 blocks, int threads,
-                          int64_t shared_bytes, cudaStream_t stream,
-                          const std::type_identity_t<Parameters>&... arguments) {
+cudaError_t launch_clusters(void (*kernel)(Parameters...), dim3 blocks, int cluster, int threads,
+                            int64_t shared_bytes, cudaStream_t stream,
+                            const std::type_identity_t<Parameters>&... arguments) {
   if (blocks.x == 0) return cudaSuccess;
   // Every time: the attribute belongs to the device, and there may be several. It costs less than a
   // microsecond.
   const cudaError_t error = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
   if (error != cudaSuccess) return error;
-  kernel<<<blocks, threads, static_cast<size_t>(shared_bytes), stream>>>(arguments...);
-  return cudaGetLastError();
+  if (cluster == 1) {
+    kernel<<<blocks, threads, static_cast<size_t>(shared_bytes), stream>>>(arguments...);
+    return cudaGetLastError();
+  }
+  cudaLaunchAttribute size{};
+  size.id = cudaLaunchAttributeClusterDimension;
+  size.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks, config.blockDim = dim3(threads), config.stream = stream;
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.attrs = &size, config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+template <typename... Parameters>
+cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 blocks, int threads,
+                          int64_t shared_bytes, cudaStream_t stream,
+                          const std::type_identity_t<Parameters>&... arguments) {
+  return launch_clusters(kernel, blocks, 1, threads, shared_bytes, stream, arguments...);
 }
 
 }  // namespace fmmformer::cuda

@@ -216,6 +216,17 @@ PassLimits pass_limits(const PassQuestion& call) {
   });
 }
 
+int cluster_segments(const SweepArgs& args, int64_t most, const Gpu& gpu) {
+  if (args.walks != Walks::kStrips || args.causal || gpu.capability < 90) return 0;
+  if (gpu.shared_bytes < strips::kSharedOfCluster) return 0;
+  constexpr int64_t kLargestCluster = 8;
+  const int64_t pairs = std::max<int64_t>(args.batch * args.heads, 1);
+  const int64_t segments = std::min({kMultiprocessors / pairs, kLargestCluster, most});
+  // A block has a multiprocessor for itself.
+  const bool fills = 10 * pairs * segments >= 9 * int64_t{kMultiprocessors};
+  return segments > 1 && fills ? static_cast<int>(segments) : 0;
+}
+
 cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream) {
   return with_launcher(
       args, [&](auto launcher, auto) { return launcher.sum_states(args, of_queries, stream); });
@@ -294,7 +305,8 @@ bool has_weight_of_each_head(const SweepArgs& args) {
 }
 /// Of a call that has any tokens.
 static bool last_sweep_reduces(const SweepArgs& args) {
-  return args.walks == Walks::kWhole && whole::Launcher::reduces_weight_sums(args);
+  if (args.walks == Walks::kWhole) return whole::Launcher::reduces_weight_sums(args);
+  return args.walks == Walks::kStrips && args.uniform_weights && !args.clusters;
 }
 cudaError_t reduce_weight_sums(const SweepArgs& args, cudaStream_t stream) {
   const int64_t count = args.near_gradient.count() + args.far_gradient.count();

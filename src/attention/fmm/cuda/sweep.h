@@ -128,6 +128,9 @@ struct SweepArgs {
 
   // Of a sequence: whole units of so many tokens, as many for each or one more.
   int segments = 1, unit = 1;
+  // Two-sided strips alone: the blocks of a pair are a cluster, or one block. They make sums over
+  // all segments themselves, and all of backward is one launch.
+  bool clusters = false;
   // What a segment's sweep begins with.
   States start;
   // Where sums go: those of sum_states; of the queries, from the two-sided query sweep; from the
@@ -217,6 +220,9 @@ struct PassQuestion {
 };
 PassLimits pass_limits(const PassQuestion& call);
 
+/// Into how many segments, at most so many, a two-sided sequence that strips walk is cut for
+/// SweepArgs::clusters. 0: their blocks would not fill the GPU, or cannot be clusters there.
+int cluster_segments(const SweepArgs& args, int64_t most, const Gpu& gpu);
 /// Sums over each segment of (feature row) x (value row): of keys and values; or, `of_queries`, of
 /// scaled queries and grad_out, after the query sweep.
 cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream);
@@ -227,8 +233,8 @@ cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
                         const States& totals, cudaStream_t stream);
 /// Writes out, log_sum_exp, normalisers.
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
-/// Writes dq and row_dots; weight_sums where weights are uniform. Given `progress`, all that
-/// key_sweep writes as well; so with Walks::kWhole, and no row_dots.
+/// Writes dq and row_dots; weight_sums where weights are uniform. Given `progress` or `clusters`,
+/// all that key_sweep writes as well; so with Walks::kWhole, and no row_dots.
 cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dk and dv; weight_sums where weights differ by channel.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);

@@ -84,7 +84,7 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
                                           const ElemOf<G>* q_tile, const ElemOf<G>* grad_tile,
                                           const ElemOf<G>* k_tile, const ElemOf<G>* v_tile,
                                           QueryStates<G>& states, const KeySums<G>& key_sums,
-                                          float* row_dots, float (&by_weight)[G::kOwnFields],
+                                          float* row_dots, const ByWeight<G>& by_weight,
                                           Blocks<G>& dq) {
   const bool uniform = step.weights.uniform;
   const Inputs<G> q(q_tile), k(k_tile);
@@ -140,9 +140,9 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
     } else {
       step.factors(tiles.number(kFirstNormOfQueries + l, step.tile * kBlockDim), norm, factor);
     }
-    by_weight[own_index<G>(l)] += finish_query<G>(
-        step, map, q, f, norm, factor, u, [&](int s, int i) { return z[s][i / 4][i % 4]; }, dot,
-        dq);
+    by_weight.add(own_index<G>(l), finish_query<G>(
+                                       step, map, q, f, norm, factor, u,
+                                       [&](int s, int i) { return z[s][i / 4][i % 4]; }, dot, dq));
     store_dots(step, dot, row_dots + int64_t(l) * step.args.length);
   });
 }
@@ -158,9 +158,9 @@ __device__ __forceinline__ void by_column(const float (&rows)[2], float (&column
 template <typename G, typename T>
 __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles,
                                           const ElemOf<G>* q_tile, const ElemOf<G>* grad_tile,
-                                          const FixedSums<G>& fixed, QueryStates<G>& states,
+                                          const FixedSums<G>& fixed, KeyStates<G>& states,
                                           const KeySums<G>& key_sums, float* row_dots,
-                                          float (&by_weight)[G::kOwnFields], Blocks<G>& dq) {
+                                          const ByWeight<G>& by_weight, Blocks<G>& dq) {
   const Inputs<G> q(q_tile);
   each_map(step, [&](auto map) {
     const int l = index_of(map);
@@ -180,9 +180,10 @@ __device__ __forceinline__ void far_query(const FarStep<G>& step, const T& tiles
     q.features(map, f);
     float z[G::kBlocks][4];
     fixed.key_sums.load(l, z);
-    by_weight[own_index<G>(l)] += finish_query<G>(
-        step, map, q, f, norm, factor, u, [&](int s, int i) { return z[s][i / 4 * 2 + i % 2]; },
-        dot, dq);
+    by_weight.add(own_index<G>(l),
+                  finish_query<G>(
+                      step, map, q, f, norm, factor, u,
+                      [&](int s, int i) { return z[s][i / 4 * 2 + i % 2]; }, dot, dq));
     store_dots(step, dot, row_dots + int64_t(l) * step.args.length);
     scale(f, factor);
     turn(turned_f, f);

@@ -2,14 +2,20 @@
 // The sweeps as kernels: a warp walks its strip.
 #pragma once
 
+#include "attention/fmm/cuda/strips/cluster_sums.cuh"
 #include "attention/fmm/cuda/strips/far_keys.cuh"
 #include "attention/fmm/cuda/strips/far_queries.cuh"
 #include "attention/fmm/cuda/strips/live_tiles.cuh"
+#include "attention/fmm/cuda/weight_gradients.cuh"
 
 namespace fmmformer::cuda::strips {
 
 template <typename G, Sweep kSweep, bool kCausal>
 constexpr int kBlocksAtOnce = blocks_at_once<typename G::Math>(G::kDim, G::kMaps, kSweep, kCausal);
+/// Of a two-sided block: with as many registers for each as those of several blocks.
+template <typename G, Sweep kSweep>
+constexpr int kMostThreads =
+    most_strips<typename G::Math>(G::kDim, G::kMaps, kSweep, /*in_cluster=*/true) * kWarpSize;
 
 /// What every kernel begins with.
 template <typename G>
@@ -49,6 +55,10 @@ struct Work {
     rows.skip(tile);
     return rows;
   }
+  /// Tiles that a band reaches into beside its own, on a side that it sees so many tokens of.
+  __device__ int halo(int reach) const {
+    return args.has_near ? (reach + kBlockDim - 1) / kBlockDim : 0;
+  }
   /// The tiles of a walk over keys, with queries of its own, or the other way round.
   template <int kOwn, int kNumbers>
   __device__ Tiles<G, false, kOwn, kNumbers> tiles_of_keys(bool with_band) const {
@@ -59,14 +69,14 @@ struct Work {
             args.v,
             args.q,
             args.grad_out,
-            with_band ? args.halo_before / kBlockDim : 0,
-            with_band ? args.halo_after / kBlockDim : 0};
+            with_band ? halo(args.left) : 0,
+            with_band ? halo(args.right) : 0};
   }
   template <bool kBackwards, int kOwn>
   __device__ auto tiles_of_queries(bool with_band) const {
     Tiles<G, kBackwards, kOwn, 2 + 2 * G::kMaps> tiles(
         layout, args, strip, args.q, args.grad_out, args.k, args.v,
-        with_band ? args.halo_before / kBlockDim : 0, with_band ? args.halo_after / kBlockDim : 0);
+        with_band ? halo(args.right) : 0, with_band ? halo(args.left) : 0);
     // What keys need to know of queries.
     tiles.numbers.read(0, log_sum_exp());
     tiles.numbers.read(1, args.has_near ? row_dots(G::kMaps) : nullptr);
@@ -143,27 +153,28 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep
   } else {
     sum_keys<G, false>(work, states, true);
   }
-  store_sum<G, false>(states, blockIdx.x, layout, args, work.strip);
+  store_sum<G, false>(states, args.made, layout, args, work.strip);
 }
 
 template <typename G, bool kCausal>
-__global__ void __launch_bounds__(kMostStrips* kWarpSize,
-                                  kBlocksAtOnce<G, Sweep::kForward, kCausal>)
+__global__ void __launch_bounds__(kCausal ? kMostStrips* kWarpSize
+                                          : kMostThreads<G, Sweep::kForward>,
+                                  kCausal ? kBlocksAtOnce<G, Sweep::kForward, kCausal> : 1)
     forward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
   Work<G> work(args, layout);
   const Strip& strip = work.strip;
   ForwardStates<G> states;
   const FixedSums<G> fixed(layout);
   const KeySums<G> key_sums = work.key_sums();
-  // Two-sided, the sums over all keys come from a launch before this one, unless the block has all.
-  if (!kCausal && args.start.source != StateSource::kNothing) {
+  if constexpr (kCausal) {
+    sum_keys<G, false>(work, states, strip.index + 1 < strip.count);
+    begin_states<G, false>(states, Others::kBefore, layout, args, strip);
+    work.park(states);
+  } else if (args.start.source != StateSource::kNothing) {
     fixed.gather(args, strip, args.made.sums && strip.segment == args.segments - 1);
   } else {
-    sum_keys<G, false>(work, states, !kCausal || strip.index + 1 < strip.count);
-    begin_states<G, false>(states, kCausal ? Others::kBefore : Others::kAll, layout, args, strip);
-    if (!kCausal && args.made.sums && strip.last(args)) store<G, false>(states, args, strip);
-    if constexpr (kCausal) work.park(states);
-    if constexpr (!kCausal) fixed.fix(states, strip);
+    sum_keys<G, false>(work, states, true);
+    sum_over_cluster(states, fixed, layout, args, strip, args.made.sums != nullptr);
   }
   auto tiles = work.template tiles_of_keys</*kOwn=*/1, /*kNumbers=*/0>(/*with_band=*/true);
   const Band band(args, args.left, args.right);
@@ -207,13 +218,13 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   }
 }
 
+/// A warp's strip of queries. `states`: causal, of the keys so far; two-sided, they become those of
+/// the queries.
 template <typename G, bool kCausal>
-__global__ void __launch_bounds__(kMostStrips* kWarpSize,
-                                  kBlocksAtOnce<G, Sweep::kQueries, kCausal>)
-    query_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
-  Work<G> work(args, layout);
+__device__ __forceinline__ void sweep_queries(Work<G>& work, FarStates<G, kCausal>& states) {
+  const SweepArgs& args = work.args;
+  const Layout& layout = work.layout;
   const Strip& strip = work.strip;
-  QueryStates<G> states;  // two-sided, of the queries themselves
   const FixedSums<G> fixed(layout);
   const KeySums<G> key_sums = work.key_sums();
   if constexpr (kCausal) {
@@ -221,7 +232,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
     begin_states<G, true>(states, Others::kBefore, layout, args, strip);
   } else {
     fixed.gather(args, strip, /*writes=*/false);
-    clear_states<G, true>(states);
+    clear_states<G, false>(states);
   }
   work.park(states);
   constexpr bool kMakesNorms = kCausal && G::kCareful;  // see far_query
@@ -234,7 +245,7 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   const Band band(args, args.left, args.right);
   Rows<G> to = work.rows_from(args.dq, strip.begin);
   float* row_dots = work.row_dots(0);
-  float by_weight[G::kFields] = {};
+  const ByWeight<G> by_weight(layout, strip);
   const auto write_dead = [&](int tile, const Rows<G>& to) {
     write_zeros(to, tile, args.length);
     work.each_token(tile, [&](int token) {
@@ -256,9 +267,9 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
     Blocks<G> dq;
     clear(dq);
     if (args.has_near) {
-      by_weight[G::kMaps] += near_query<G>(dq, q_tile, grad_tile, band, tiles, strip, tile,
-                                           work.far.weights, tiles.number(0, tile * kBlockDim),
-                                           row_dots + int64_t(G::kMaps) * args.length);
+      by_weight.add(G::kMaps, near_query<G>(dq, q_tile, grad_tile, band, tiles, strip, tile,
+                                            work.far.weights, tiles.number(0, tile * kBlockDim),
+                                            row_dots + int64_t(G::kMaps) * args.length));
     }
     if constexpr (kCausal) {
       far_query<G>(work.far, tiles, q_tile, grad_tile, tiles.band_tile(0, tile),
@@ -271,14 +282,33 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize,
   });
   work.fetch(states);
   if (args.weight_sums && uniform_weights<G>(args))
-    store_uniform_weight_sums<G>(by_weight, layout, args, strip);
-  if (!kCausal && args.made.sums) store_sum<G, true>(states, blockIdx.x, layout, args, strip);
+    store_uniform_weight_sums<G>(layout, args, strip);
+}
+template <typename G, bool kCausal>
+__global__ void __launch_bounds__(kMostStrips* kWarpSize,
+                                  kBlocksAtOnce<G, Sweep::kQueries, kCausal>)
+    query_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  Work<G> work(args, layout);
+  FarStates<G, kCausal> states;
+  sweep_queries<G, kCausal>(work, states);
+  if constexpr (!kCausal) store_sum<G, false>(states, args.made, layout, args, work.strip);
 }
 
+/// Behind the blocks of a key sweep come those that make the weights' gradients, one a number, from
+/// what the query sweep has summed. Whether this is one.
+template <typename G>
+__device__ __forceinline__ bool reduces_instead(const SweepArgs& args) {
+  const int64_t number = blockIdx.x - args.batch * args.heads * args.segments;
+  if (number < 0) return false;
+  reduce_weight_sums(args, G::kDim, number);
+  return true;
+}
+
+/// A warp's strip of keys, backwards; two-sided, with the sums of all queries in shared memory.
 template <typename G, bool kCausal>
-__global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep::kKeys, kCausal>)
-    key_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
-  Work<G> work(args, layout);
+__device__ __forceinline__ void sweep_keys(Work<G>& work) {
+  const SweepArgs& args = work.args;
+  const Layout& layout = work.layout;
   const Strip& strip = work.strip;
   KeyStates<G> states;
   const FixedSums<G> fixed(layout);
@@ -287,8 +317,6 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep
     sum_queries(work, states, strip.index > 0);
     begin_states<G, false>(states, Others::kAfter, layout, args, strip);
     work.park(states);
-  } else {
-    fixed.gather(args, strip, /*writes=*/false);
   }
   auto tiles = work.template tiles_of_queries</*kBackwards=*/true, /*kOwn=*/2>(/*with_band=*/true);
   const Band band(args, args.right, args.left);
@@ -329,6 +357,25 @@ __global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep
     write_rows(to_v, results.dv, v_tile, tile, live, args.length, -1);
   });
   results.weight_sums.store(layout, args);
+}
+template <typename G, bool kCausal>
+__global__ void __launch_bounds__(kMostStrips* kWarpSize, kBlocksAtOnce<G, Sweep::kKeys, kCausal>)
+    key_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  if (reduces_instead<G>(args)) return;
+  Work<G> work(args, layout);
+  if constexpr (!kCausal) FixedSums<G>(layout).gather(args, work.strip, /*writes=*/false);
+  sweep_keys<G, kCausal>(work);
+}
+
+/// Both, two-sided.
+template <typename G>
+__global__ void __launch_bounds__(kMostThreads<G, Sweep::kBoth>, 1)
+    backward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  Work<G> work(args, layout);
+  FarStates<G, false> states;
+  sweep_queries<G, false>(work, states);
+  sum_over_cluster(states, FixedSums<G>(layout), layout, args, work.strip, /*writes=*/false);
+  sweep_keys<G, false>(work);
 }
 
 }  // namespace fmmformer::cuda::strips

@@ -12,6 +12,8 @@ namespace fmmformer::cuda::strips {
 
 constexpr int kShortestStrip = 4;  // tiles; below, what comes before a walk is no longer small
 
+inline bool is_cluster(const SweepArgs& args) { return args.clusters && args.segments > 1; }
+
 /// As many strips as fill the GPU, by the shape alone.
 template <typename G>
 int strips_of(Sweep sweep, const SweepArgs& args) {
@@ -21,7 +23,9 @@ int strips_of(Sweep sweep, const SweepArgs& args) {
   const int64_t units = (args.length + args.unit - 1) / args.unit;
   const int64_t longest = (units + args.segments - 1) / args.segments * args.unit;
   const int64_t tiles = (std::min<int64_t>(args.length, longest) + kBlockDim - 1) / kBlockDim;
-  const int64_t most = std::min<int64_t>(kMostStrips, std::max<int64_t>(tiles / kShortestStrip, 1));
+  const int64_t most =
+      std::min<int64_t>(most_strips<typename G::Math>(G::kDim, G::kMaps, sweep, is_cluster(args)),
+                        std::max<int64_t>(tiles / kShortestStrip, 1));
   return static_cast<int>(std::clamp<int64_t>(warps / blocks, 1, most));
 }
 
@@ -37,7 +41,8 @@ Layout layout_of(Sweep sweep, const SweepArgs& args, int strips) {
     return at;
   };
   const bool sums = sweep == Sweep::kSumOfKeys || sweep == Sweep::kSumOfQueries;
-  const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys;
+  const bool both = sweep == Sweep::kBoth;
+  const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys || both;
   layout.weights = take(true, Weights<G>::kBytes);
   layout.live_tiles = take(!args.causal, LiveTiles::kBytes);
   layout.fixed = take(!args.causal && !sums, FixedSums<G>::kBytes);
@@ -55,9 +60,18 @@ Layout layout_of(Sweep sweep, const SweepArgs& args, int strips) {
   const int numbers = sweep == Sweep::kQueries ? 1 + G::kMaps : 2 + 2 * G::kMaps;
   layout.numbers =
       take(backward || sweep == Sweep::kSumOfQueries, numbers * kSlots * kBlockDim * sizeof(float));
+  layout.number_rows = take(backward || sweep == Sweep::kSumOfQueries, numbers * sizeof(float*));
+  layout.by_weight = take(sweep == Sweep::kQueries, ByWeight<G>::kBytes);
   layout.key_sums =
       take((args.causal && !sums) || sweep == Sweep::kQueries, G::kMaps * G::kDim * sizeof(float));
-  layout.weight_sums = take(sweep == Sweep::kKeys && args.weight_sums && !args.uniform_weights,
+  if (both) {  // where keys have more numbers than queries
+    layout.key_sums = layout.numbers + (1 + G::kMaps) * kSlots * kBlockDim * sizeof(float);
+    layout.by_weight = layout.key_sums + G::kMaps * G::kDim * sizeof(float);
+    static_assert(G::kMaps * G::kDim * sizeof(float) + ByWeight<G>::kBytes <=
+                  (1 + G::kMaps) * kSlots * kBlockDim * sizeof(float));
+  }
+  const bool keys = sweep == Sweep::kKeys || both;
+  layout.weight_sums = take(keys && args.weight_sums && !args.uniform_weights,
                             G::kFields * G::kBlocks * kWarpSize * sizeof(float4));
   layout.warp_bytes = used;
   const int exchange = strips * G::kState * kWarpSize * sizeof(float) + Gathered<G>::kBytes;
@@ -70,11 +84,16 @@ template <typename G, typename Kernel>
 cudaError_t launch(Sweep sweep, Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   const int64_t blocks = args.batch * args.heads * args.segments;
   if (blocks == 0) return cudaSuccess;  // nothing to cut
-  const int strips = G::kTeam ? 1 : strips_of<G>(sweep, args);
+  int strips = G::kTeam ? 1 : strips_of<G>(sweep, args);
+  Layout layout = layout_of<G>(sweep, args, strips);
+  while (is_cluster(args) && layout.bytes > kSharedOfCluster)
+    layout = layout_of<G>(sweep, args, --strips);
   const int warps = G::kTeam ? G::kMaps + args.has_near : strips;
-  const Layout layout = layout_of<G>(sweep, args, strips);
-  return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), warps * kWarpSize, layout.bytes,
-                       stream, args, layout);
+  const bool reduces = sweep == Sweep::kKeys && args.weight_sums && args.uniform_weights;
+  const int64_t numbers = reduces ? args.near_gradient.count() + args.far_gradient.count() : 0;
+  return launch_clusters(kernel, dim3(static_cast<unsigned>(blocks + numbers)),
+                         is_cluster(args) ? args.segments : 1, warps * kWarpSize, layout.bytes,
+                         stream, args, layout);
 }
 
 /// Calls body(Shape) for the number of maps.
@@ -122,6 +141,7 @@ template <typename Math, int kDim>
 cudaError_t Launcher<Math, kDim>::query_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_shape<Math, kDim>(args, [&](auto shape) {
     using G = decltype(shape);
+    if (args.clusters) return launch<G>(Sweep::kBoth, backward_kernel<G>, args, stream);
     if (!args.causal) return launch<G>(Sweep::kQueries, query_kernel<G, false>, args, stream);
     if constexpr (walks_in_teams<Math>(kDim)) {
       return launch<TeamOf<G>>(Sweep::kQueries, team_query_kernel<TeamOf<G>>, args, stream);

@@ -8,9 +8,11 @@
 
 namespace fmmformer::cuda::strips {
 
-constexpr int kMostStrips = 4;  // of a block
-constexpr int kMostGroups = 3;  // of sixteen columns that a band may touch
-constexpr int kSlots = 4;       // tiles of sixteen tokens in a ring: a band of three, the next one
+constexpr int kMostStrips = 4;  // of a block, but for clusters
+constexpr int kMostInCluster = 16;
+constexpr int kSharedOfCluster = 227 << 10;  // bytes that a block of a cluster may have
+constexpr int kMostGroups = 3;               // of sixteen columns that a band may touch
+constexpr int kSlots = 4;  // tiles of sixteen tokens in a ring: a band of three, the next one
 constexpr int kMostHalo = (kSlots - 2) * 16;  // tokens beside a tile that its ring has room for
 
 /// The columns that sixteen rows see, in eights.
@@ -23,18 +25,25 @@ constexpr bool walks_in_teams(int dim) {
 }
 constexpr int kTeamsAtOnce = 4;  // blocks of a multiprocessor; 512 pairs are then one wave
 
-enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
+enum class Sweep { kForward, kQueries, kKeys, kBoth, kSumOfKeys, kSumOfQueries };
 /// Blocks that registers leave room for on a multiprocessor: as many as run without spilling, or
 /// nearly, since a warp's stack finds little room beside so much shared memory. A causal state is
 /// fp32 and in registers; a two-sided one is in shared memory, but its queries are summed.
 template <typename Math>
 constexpr int blocks_at_once(int dim, int maps, Sweep sweep, bool causal) {
-  const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys;
+  const bool backward = sweep == Sweep::kQueries || sweep == Sweep::kKeys || sweep == Sweep::kBoth;
   if (sizeof(typename Math::Elem) == 4) return dim <= 16 && !backward ? 3 : 2;
   if (dim <= 16) return maps == 3 && backward ? 3 : 4;
   if (backward) return maps == 1 ? 4 - causal : maps == 2 ? 3 - causal : 2;
   if (sweep == Sweep::kForward && causal) return 5 - maps;
   return maps == 3 ? 3 : 4;
+}
+
+/// Strips of a block. One of a cluster has a multiprocessor for itself: where a multiprocessor
+/// holds several, clusters of six do not find places for all blocks that there is room for.
+template <typename Math>
+constexpr int most_strips(int dim, int maps, Sweep sweep, bool in_cluster) {
+  return kMostStrips * (in_cluster ? blocks_at_once<Math>(dim, maps, sweep, /*causal=*/false) : 1);
 }
 
 template <typename Math, int kDim>
@@ -52,8 +61,8 @@ struct PassShape {
   // What a block has at most: twelve tiles, numbers and sums a warp, two-sided states and ranges.
   static constexpr int kElem = sizeof(typename Math::Elem), kRow = kElem * kDim + (4 - kElem) * 8;
   static constexpr int kSharedBytes =
-      kMostStrips * (12 * 16 * kRow + 2048 + (kMapsAtOnce + 8 * (kMapsAtOnce + 1)) * kDim * 4) +
-      kMapsAtOnce * kDim * (kRow + 4) + (kMapsAtOnce + 1) * kDim * 6 + kMostStrips * 8;
+      kMostStrips * (12 * 16 * kRow + 2240 + (kMapsAtOnce + 8 * (kMapsAtOnce + 1)) * kDim * 4) +
+      kMapsAtOnce * kDim * (kRow + 4) + (kMapsAtOnce + 1) * kDim * 6 + kMostInCluster * 8;
   static constexpr int maps(int) { return kMapsAtOnce; }
   /// Blocks that fill a GPU at once.
   static constexpr int blocks(int, int maps, bool) {

@@ -29,7 +29,7 @@ struct TileRange {
 struct LiveTiles {
   TileRange* found;  // [warps] in shared memory
 
-  static constexpr int kBytes = kMostStrips * sizeof(TileRange);
+  static constexpr int kBytes = kMostInCluster * sizeof(TileRange);
   static __device__ bool searches(const SweepArgs& args) {
     return args.token_mask && args.length <= kLongestSearch;
   }

@@ -174,29 +174,42 @@ struct WeightSums {
   }
 };
 
-/// Gradients of weights that are equal for all channels, from a sum of rows g and g + 8 a lane and
-/// field, into the first channel's place in args.weight_sums; the others become zeros. A barrier
-/// inside.
+/// A warp's sums for weights that are equal for all channels, a field and row g each: [fields][8]
+/// in its memory, where registers are needed for more. A team has a warp for each field.
 template <typename G>
-__device__ void store_uniform_weight_sums(const float (&by_field)[G::kOwnFields],
-                                          const Layout& layout, const SweepArgs& args,
-                                          const Strip& strip) {
-  // [strips][fields]: a strip has one warp with all fields, or a team with a warp for each.
-  float* all = shared_at<float>(layout.exchange);
-  __syncthreads();
+struct ByWeight {
+  static constexpr int kRows = kWarpSize / 4, kBytes = G::kFields * kRows * sizeof(float);
+  float* sums;  // the lane's of its first field
+
+  __device__ ByWeight(const Layout& layout, const Strip& strip)
+      : sums(of_strip(layout, strip.index) + (G::kTeam ? strip.warp * kRows : 0) + lane_id() / 4) {
 #pragma unroll
-  for (int field = 0; field < G::kOwnFields; ++field) {
-    float sum = by_field[field];
-#pragma unroll
-    for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
-    if (lane_id() == 0) all[strip.warp * G::kOwnFields + field] = sum;
+    for (int field = 0; field < G::kOwnFields; ++field) sums[field * kRows] = 0.f;
   }
+  static __device__ float* of_strip(const Layout& layout, int index) {
+    return shared_at<float>(layout.warps + index * layout.warp_bytes + layout.by_weight);
+  }
+  /// `x` is the same for all lanes of a row.
+  __device__ __forceinline__ void add(int field, float x) const {
+    if (lane_id() % 4 == 0) sums[field * kRows] += x;
+  }
+};
+
+/// Gradients of weights that are equal for all channels, from all warps' ByWeight, into the first
+/// channel's place in args.weight_sums; the others become zeros. A barrier inside.
+template <typename G>
+__device__ void store_uniform_weight_sums(const Layout& layout, const SweepArgs& args,
+                                          const Strip& strip) {
   __syncthreads();
   for (int i = threadIdx.x; i < G::kFields * G::kDim; i += blockDim.x) {
     const int field = i / G::kDim, channel = i % G::kDim;
     if (field == G::kMaps && !args.has_near) continue;
     float sum = 0.f;
-    for (int s = 0; channel == 0 && s < strip.count; ++s) sum += all[s * G::kFields + field];
+    for (int s = 0; channel == 0 && s < strip.count; ++s) {
+      const float* rows = ByWeight<G>::of_strip(layout, s) + field * ByWeight<G>::kRows;
+#pragma unroll
+      for (int row = 0; row < ByWeight<G>::kRows; ++row) sum += rows[row];
+    }
     args.weight_sums[(blockIdx.x * int64_t(args.all_maps + 1) + field) * args.all_channels +
                      channel] = sum;
   }

@@ -98,6 +98,8 @@ struct Layout {
   int warps, warp_bytes;  // where the first warp's own memory begins; from one to the next
   int band[2], own[2];    // in a warp's: rings of tiles, and two tiles each of its own rows
   int numbers;            // see Tiles
+  int number_rows;        // see Numbers
+  int by_weight;          // see ByWeight
   int key_sums;           // of states that grow in a walk: see KeySums
   int weight_sums;        // float4 [fields][kDim / 16][32]: see WeightSums
   int bytes;

@@ -152,24 +152,10 @@ struct FixedSums {
   __device__ explicit FixedSums(const Layout& layout)
       : sums(shared_at<ElemOf<G>>(layout.fixed)),
         key_sums{reinterpret_cast<float*>(sums + G::kMaps * kOfMap)} {}
-  /// From registers; each warp sees to some maps. A barrier inside.
-  __device__ void fix(const FarStates<G, false>& states, const Strip& strip) const {
-#pragma unroll
-    for (int l = 0; l < G::kMaps; ++l) {
-      if (l % strip.count != strip.index) continue;
-#pragma unroll
-      for (int i = 0; i < G::kBlocks * G::kBlocks; ++i) {
-        const int b = i / G::kBlocks, s = i % G::kBlocks;
-        const Block& from = states[l].sums[b][s];
-        ElemOf<G>* to = sums + l * kOfMap + b * kBlockDim * G::kStride;
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-          store_pair(to + offset_of<G>(row_of(j % 2 * 2), s * kBlockDim + column_of(j / 2, 0)),
-                     from[j / 2][j % 2 * 2], from[j / 2][j % 2 * 2 + 1]);
-      }
-      key_sums.store(l, states[l].key_sums);
-    }
-    __syncthreads();
+  /// A row of v's channel `value`, from feature channel `feature` on.
+  __device__ __forceinline__ ElemOf<G>* row(int map, int value, int feature) const {
+    return sums + map * kOfMap + value / kBlockDim * kBlockDim * G::kStride +
+           offset_of<G>(value % kBlockDim, feature);
   }
   /// From the entries of args.start that the segment begins with, by all threads: no warp holds
   /// them in its registers. The pair's last block writes them to args.made as well, where wanted.
@@ -186,8 +172,7 @@ struct FixedSums {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int v = value + j;
-        sums[row / G::kDim * kOfMap + v / kBlockDim * kBlockDim * G::kStride +
-             offset_of<G>(v % kBlockDim, row % G::kDim)] = ElemOf<G>(of_values[j]);
+        *this->row(row / G::kDim, v, row % G::kDim) = ElemOf<G>(of_values[j]);
         if (writes) args.made.sums[(made_row + row) * args.made.row_length + v] = of_values[j];
       }
     }
@@ -301,7 +286,7 @@ struct Gathered {
 };
 
 /// Which of the block's strips a strip's state begins with.
-enum class Others { kNone, kBefore, kAfter, kAll };
+enum class Others { kNone, kBefore, kAfter };
 
 /// `states`, which hold the sums over the warp's own strip (with Others::kNone: nothing), become
 /// what the strip begins with: those of the segment and of the other strips. Barriers inside.
@@ -310,7 +295,7 @@ __device__ void begin_states(FarStates<G, kKeysAreRows>& states, Others others,
                              const Layout& layout, const SweepArgs& args, const Strip& strip) {
   const Exchange<G, kKeysAreRows> exchange(layout);
   const StartEntries start(args, strip);
-  const bool shares = others != Others::kNone && (strip.count > 1 || others == Others::kAll);
+  const bool shares = others != Others::kNone && strip.count > 1;
   if (!shares && start.count == 0) {
     clear_states<G, kKeysAreRows>(states);
     return;
@@ -331,15 +316,15 @@ __device__ void begin_states(FarStates<G, kKeysAreRows>& states, Others others,
   __syncthreads();  // walks may begin
 }
 
-/// The sum over the block's strips becomes entry `entry` of args.made. A barrier inside.
+/// The sum over the block's strips becomes its entry of `to`. A barrier inside.
 template <typename G, bool kKeysAreRows>
-__device__ void store_sum(FarStates<G, kKeysAreRows>& states, int64_t entry, const Layout& layout,
-                          const SweepArgs& args, const Strip& strip) {
+__device__ void store_sum(FarStates<G, kKeysAreRows>& states, const cuda::States& to,
+                          const Layout& layout, const SweepArgs& args, const Strip& strip) {
   const Exchange<G, kKeysAreRows> exchange(layout);
   __syncthreads();
   exchange.put(strip.index, states);
   __syncthreads();
-  exchange.write_sum(strip.count, args.made, entry, args);
+  exchange.write_sum(strip.count, to, blockIdx.x, args);
 }
 /// One warp's states become an entry of args.made.
 template <typename G, bool kKeysAreRows>

@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kTeamThreads<G>, kTeamsAtOnce)
   Rows<G> to(args.dq, strip);
   to.skip(strip.begin);
   float* own_dots = work.row_dots(strip.warp);
-  float by_weight[1] = {0.f};
+  const ByWeight<G> by_weight(layout, strip);
   const auto dead = [&](int token) { own_dots[token] = 0.f; };
   const auto write = [&](int tile, uint32_t live) { parts.write(to, args, tile, live, 1); };
   if (strip.warp < G::kMaps) {
@@ -164,20 +164,21 @@ __global__ void __launch_bounds__(kTeamThreads<G>, kTeamsAtOnce)
         [&](int tile) {
           Blocks<G> dq;
           clear(dq);
-          by_weight[0] += near_query<G>(dq, tiles.own_tile(0, tile), tiles.own_tile(1, tile), band,
-                                        tiles, strip, tile, work.far.weights,
-                                        tiles.number(0, tile * kBlockDim), own_dots);
+          by_weight.add(0, near_query<G>(dq, tiles.own_tile(0, tile), tiles.own_tile(1, tile), band,
+                                         tiles, strip, tile, work.far.weights,
+                                         tiles.number(0, tile * kBlockDim), own_dots));
           parts.store(strip, dq);
         },
         dead, write);
   }
   if (args.weight_sums && uniform_weights<G>(args))
-    store_uniform_weight_sums<G>(by_weight, layout, args, strip);
+    store_uniform_weight_sums<G>(layout, args, strip);
 }
 
 template <typename G>
 __global__ void __launch_bounds__(kTeamThreads<G>, kTeamsAtOnce)
     team_key_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ Layout layout) {
+  if (reduces_instead<G>(args)) return;
   Work<G> work(args, layout);
   const Strip& strip = work.strip;
   KeyStates<G> states;

@@ -61,16 +61,21 @@ struct Rows {
   }
 };
 
-/// Numbers that rows have in memory, [length] each: up to two for each half of a warp to copy.
+/// Numbers that rows have in memory, [length] each: a half of a warp copies one. Where they are is
+/// in shared memory, for registers would be spilled, and what is spilled comes from far.
 template <int kCount>
 struct Numbers {
-  static constexpr int kAtOnce = kWarpSize / kBlockDim, kRounds = (kCount + kAtOnce - 1) / kAtOnce;
-  const float* mine[kRounds == 0 ? 1 : kRounds];  // or none
+  static constexpr int kAtOnce = kWarpSize / kBlockDim;
+  const float** rows;  // [kCount], or none
 
-  __device__ __forceinline__ void read(int which, const float* rows) {
-    if (which % kAtOnce == lane_id() / kBlockDim) mine[which / kAtOnce] = rows;
-    if (which == kCount - 1 && kCount % kAtOnce != 0 && lane_id() >= kBlockDim)
-      mine[which / kAtOnce] = nullptr;
+  /// Before they are used, __syncwarp.
+  __device__ __forceinline__ void read(int which, const float* from) {
+    if (lane_id() == 0) rows[which] = from;
+  }
+  /// The lane's, of the two from `first` on.
+  __device__ __forceinline__ const float* mine(int first) const {
+    const int which = first + lane_id() / kBlockDim;
+    return which < kCount ? rows[which] : nullptr;
   }
 };
 
@@ -100,6 +105,8 @@ struct Tiles {
         strip(strip),
         band{Rows<G>(band_keys, strip), Rows<G>(band_values, strip)},
         own{Rows<G>(own_keys, strip), Rows<G>(own_values, strip)},
+        numbers{shared_at<const float*>(layout.warps + strip.index * layout.warp_bytes +
+                                        layout.number_rows)},
         memory(layout.warps + strip.index * layout.warp_bytes),
         before(before),
         after(after) {
@@ -179,7 +186,7 @@ struct Tiles {
     const int from = min(max(token, 0), args.length - 1);
 #pragma unroll
     for (int i = 0; i < kNumbers; i += numbers.kAtOnce) {
-      const float* rows = numbers.mine[i / numbers.kAtOnce];
+      const float* rows = numbers.mine(i);
       if (!rows || (G::kTeam && i / numbers.kAtOnce % strip.warps != strip.warp)) continue;
       copy_number_async(number(i + lane_id() / kBlockDim, token), rows + from);
     }
@@ -202,6 +209,7 @@ __device__ __forceinline__ void walk(Tiles<G, kBackwards, kOwn, kNumbers>& tiles
 #pragma unroll
   for (int which = 0; which < kOwn; ++which) tiles.own[which].skip(start);
   tiles.look_at(newest);
+  __syncwarp();  // Numbers know where
 #pragma unroll 1
   for (int i = 0; i < fill; ++i, newest += kDirection) tiles.begin_band(newest);
   tiles.begin_own(start);
