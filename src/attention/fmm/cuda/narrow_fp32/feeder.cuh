@@ -86,7 +86,7 @@ struct Feeder {
     __syncwarp();
     at.split_band(offset), at.measure_own(offset);
     show_to_warpgroup();
-    __syncthreads();
+    meet_block();
   }
   /// Which elements are kept of what the rows of a tile see: bit group * 8 + i, i as in a Block,
   /// for the keys' order of Band. Of the oldest group's lower rows a lane sees nothing where it

@@ -84,7 +84,7 @@ __device__ __forceinline__ void walk_forward(Sequence<G>& at) {
   for (;;) {
     at.forget();
     const bool more = at.chunk + 1 < at.chunks;
-    __syncthreads();
+    meet_block();
     Rows out;
     if (args.has_near)
       near_forward(band, out, log_sum_exp);

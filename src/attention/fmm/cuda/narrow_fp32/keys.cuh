@@ -154,7 +154,7 @@ __device__ __forceinline__ void walk_keys(Sequence<G>& at) {
   for (;;) {
     at.forget();
     const bool more = at.chunk > 0;
-    __syncthreads();
+    meet_block();
     Rows dk, dv;
     clear(dv);
     if (args.has_near) {

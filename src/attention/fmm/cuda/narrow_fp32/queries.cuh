@@ -117,7 +117,7 @@ __device__ __forceinline__ void walk_queries(Sequence<G>& at) {
   for (;;) {
     at.forget();
     const bool more = at.chunk + 1 < at.chunks;
-    __syncthreads();
+    meet_block();
     Rows dq;
     if (args.has_near)
       near_query(band, dq);

@@ -3,6 +3,7 @@
 // back; and what a warp knows of where it is.
 #pragma once
 
+#include "attention/fmm/cuda/barrier.cuh"
 #include "attention/fmm/cuda/narrow_fp32/shape.cuh"
 
 namespace fmmformer::cuda::narrow_fp32 {

@@ -169,11 +169,11 @@ __device__ __forceinline__ void walk_keys(Sequence<G>& at) {
 #pragma unroll 1
   for (;;) {
     at.forget();
-    __syncthreads();
+    meet_block();
     copy_keys(at, -2);
     make_key_features(at);
     show_to_warpgroup();
-    __syncthreads();
+    meet_block();
     Fragments v;
     load_rows(v, at.band_tile(1, at.warp), by_row(at.lane));
     Rows dk, dv;

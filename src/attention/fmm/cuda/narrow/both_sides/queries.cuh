@@ -232,14 +232,14 @@ __device__ __forceinline__ void walk_queries(Sequence<G>& at) {
       clear(dq);
     wait_for_copies();
     show_to_warpgroup();
-    __syncthreads();
+    meet_block();
     const bool more = at.chunk > 0;
     state.show(at);
     make_query_features(at);
     if (more) at.copy_own(-1, kQ, kGradOut), begin_near_entry(at, at.chunk - 1);
     commit_copies();
     show_to_warpgroup();
-    __syncthreads();
+    meet_block();
     far_queries(at, dq);
     named_barrier(kStateRead, kThreads);
     at.write(kDq, dq, at.memory + G::kStage + at.warp * G::kStageStride);
