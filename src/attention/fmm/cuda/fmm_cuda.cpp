@@ -81,7 +81,7 @@ Call::Gradients Call::empty_gradients(bool both_sides) const {
                       .v = empty_gradient(inputs_.v),
                       .near_weight = like(weights_.near_weight),
                       .far_weight = like(weights_.far_weight)};
-  const bool wants_weights = gradients.near_weight.numel() + gradients.far_weight.numel() > 0;
+  gradients.wants_weights = gradients.near_weight.numel() + gradients.far_weight.numel() > 0;
   const bool has_records = common_.walks == Walks::kNarrow && !both_sides;
   int64_t between = 0;
   if (has_records) {
@@ -89,7 +89,8 @@ Call::Gradients Call::empty_gradients(bool both_sides) const {
   } else if (!both_sides) {
     between = (pairs() * (maps + 1) * problem_.length + 3) / 4 * 4;  // the sums behind it: aligned
   }
-  const int64_t sums = wants_weights ? all_segments() * (maps + 1) * problem_.value_dim : 0;
+  const int64_t sums =
+      gradients.wants_weights ? all_segments() * (maps + 1) * problem_.value_dim : 0;
   gradients.between_sweeps = empty_floats({between + sums});
   float* memory = gradients.between_sweeps.data_ptr<float>();
   if (between > 0) (has_records ? gradients.records : gradients.row_dots) = memory;
@@ -198,9 +199,8 @@ Tensors5 Call::backward(const Tensor& grad_out, const ForwardResult& saved) {
       if (!is_joint_backward() && !common_.clusters) sweep_keys(pass);  // else that was all
     }
   }
-  if (gradients.weight_sums != nullptr) {
-    C10_CUDA_CHECK(reduce_weight_sums(args, stream_));
-  }
+  // An empty batch has no sums, but its weights have gradients: zeros.
+  if (gradients.wants_weights) C10_CUDA_CHECK(reduce_weight_sums(args, stream_));
   return {gradients.q, gradients.k, gradients.v, gradients.near_weight, gradients.far_weight};
 }
 
