@@ -105,11 +105,13 @@ class Call {
   /// They are in far_sums; far_key_sums is empty, and its shape says where segments begin: backward
   /// may cut the sequence otherwise, since strides need not survive autograd's hooks for saved
   /// tensors.
-  std::vector<int64_t> cut_as_shape() const { return {0, segments_, limits_.chunk}; }
+  std::vector<int64_t> cut_as_shape() const {
+    return {0, segments_, limits_.chunk, parts_of_segment()};
+  }
   bool has_starts(const ForwardResult& saved) const;
   /// Whether forward can keep the states before all chunks, for gradients of both sides in one
   /// sweep. They are in far_sums, and far_key_sums' shape, of one dimension more than
-  /// cut_as_shape(), says so.
+  /// cut_as_shape() has, says so.
   bool keeps_chunk_states() const { return gradient_segments_ > 0; }
   at::Tensor empty_chunk_states() const;
   std::vector<int64_t> chunks_as_shape() const;
@@ -121,6 +123,7 @@ class Call {
     at::Tensor q, k, v, near_weight, far_weight;
     at::Tensor between_sweeps;  // row_dots and weight_sums
     float *row_dots = nullptr, *records = nullptr, *weight_sums = nullptr;
+    bool wants_weights = false;
     at::Tensor partial_q, partial_k, partial_v;  // of several passes
   };
   Gradients empty_gradients(bool both_sides) const;

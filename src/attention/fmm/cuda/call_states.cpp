@@ -123,7 +123,7 @@ at::Tensor Call::empty_chunk_states() const {
 }
 
 std::vector<int64_t> Call::chunks_as_shape() const {
-  return {0, limits_.chunk, (problem_.length + limits_.chunk - 1) / limits_.chunk, 1};
+  return {0, limits_.chunk, (problem_.length + limits_.chunk - 1) / limits_.chunk, 1, 1};
 }
 
 bool Call::has_chunk_states(const ForwardResult& saved) const {
