@@ -216,8 +216,19 @@ PassLimits pass_limits(const PassQuestion& call) {
   });
 }
 
+// Whether this file, and with it all kernels that may have clusters, is compiled for GPUs that have
+// them. Where it is not, a newer GPU runs code in which a cluster is one block.
+constexpr bool compiled_for_clusters() {
+#ifdef __CUDA_ARCH_LIST__
+  for (const int architecture : {__CUDA_ARCH_LIST__}) {
+    if (architecture >= 900) return true;
+  }
+#endif
+  return false;
+}
 int cluster_segments(const SweepArgs& args, int64_t most, const Gpu& gpu) {
-  if (args.walks != Walks::kStrips || args.causal || gpu.capability < 90) return 0;
+  if (args.walks != Walks::kStrips || args.causal) return 0;
+  if (!compiled_for_clusters() || gpu.capability < 90) return 0;
   if (gpu.shared_bytes < strips::kSharedOfCluster) return 0;
   constexpr int64_t kLargestCluster = 8;
   const int64_t pairs = std::max<int64_t>(args.batch * args.heads, 1);

@@ -233,8 +233,9 @@ cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
                         const States& totals, cudaStream_t stream);
 /// Writes out, log_sum_exp, normalisers.
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
-/// Writes dq and row_dots; weight_sums where weights are uniform. Given `progress` or `clusters`,
-/// all that key_sweep writes as well; so with Walks::kWhole, and no row_dots.
+/// Writes dq and row_dots (Walks::kNarrow: records); weight_sums where weights are uniform. Given
+/// `progress` or `clusters`, all that key_sweep writes as well; so with Walks::kWhole, and no
+/// row_dots.
 cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dk and dv; weight_sums where weights differ by channel.
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);

@@ -59,12 +59,6 @@ struct Sequence {
   __device__ __forceinline__ uint32_t own_tile(int which) const {
     return own_chunk(which, 0) + warp * kTileBytes;
   }
-  /// A tile, counted from the chunk's first: of this chunk and the one after.
-  __device__ __forceinline__ uint32_t later_tile(int which, int tile) const {
-    const int place = ring * kTiles + tile;
-    return memory + G::kOwn + which * 3 * kChunkBytes +
-           (place < 3 * kTiles ? place : place - 3 * kTiles) * kTileBytes;
-  }
   __device__ __forceinline__ uint32_t features(int map) const {
     return memory + G::kFeatures + map * kChunkBytes;
   }

@@ -98,6 +98,7 @@ struct WeightReduction {
     const bool near = field == G::kMaps;
     const WeightGradient& gradient = near ? args.near_gradient : args.far_gradient;
     if (__shfl_sync(~0u, drawn, 0) != unsigned(blocks - 1) || !gradient.data) return;
+    __syncwarp();  // what lane 0 has acquired is there for all
     double sum = 0;
 #pragma unroll 1
     for (int i = lane_id(); i < blocks; i += kWarpSize) sum += __ldcg(handed_in + i);
