@@ -266,6 +266,18 @@ def test_backward_can_run_twice_over_a_retained_graph() -> None:
     assert all(same_bits(a, b) for a, b in zip(first, torch.autograd.grad(out.sum(), leaves)))
 
 
+@pytest.mark.parametrize("pairs, length, dim", [(4, 256, 16), (256, 130, 32)])
+def test_backward_with_weights_can_run_twice_over_a_retained_graph(pairs: int, length: int, dim: int) -> None:
+    inputs = random_inputs(batch=pairs // 2, length=length, heads=2, head_dim=dim, value_dim=dim, dtype=torch.bfloat16)
+    near_weight = torch.rand(2, dim if dim == 32 else 1)
+    far_weight = torch.rand(2, 2, dim if dim == 32 else 1)
+    leaves = as_leaves(*inputs, near_weight, far_weight)
+    out = fmm_attention(*leaves[:3], bandwidth=5, causal=True, feature_maps=("elu", "elu_flip"),
+                        near_weight=leaves[3], far_weight=leaves[4])
+    first = torch.autograd.grad(out.sum(), leaves, retain_graph=True)
+    assert all(same_bits(a, b) for a, b in zip(first, torch.autograd.grad(out.sum(), leaves)))
+
+
 def test_changing_an_input_in_place_before_backward_is_an_error() -> None:
     (q,) = as_leaves(random_inputs()[0])
     changed = q * 1

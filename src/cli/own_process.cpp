@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/own_process.h"
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,7 +42,8 @@ std::string read_all(int in) {
   while (true) {
     const ssize_t count = read(in, buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return text;
+    if (count < 0) throw std::system_error(errno, std::generic_category(), "cannot read a pipe");
+    if (count == 0) return text;
     text.append(buffer.data(), static_cast<size_t>(count));
   }
 }
@@ -50,11 +52,15 @@ std::string read_all(int in) {
 
 std::string in_own_process(const std::function<std::string()>& work) {
   std::array<int, 2> ends;
-  if (pipe(ends.data()) != 0)
+  if (pipe2(ends.data(), O_CLOEXEC) != 0)
     throw std::system_error(errno, std::generic_category(), "cannot make a pipe");
   std::fflush(nullptr);  // else the child would write it once more
   const pid_t child = fork();
-  if (child < 0) throw std::system_error(errno, std::generic_category(), "cannot start a process");
+  if (child < 0) {
+    const int why = errno;
+    close(ends[0]), close(ends[1]);
+    throw std::system_error(why, std::generic_category(), "cannot start a process");
+  }
   if (child == 0) {
     close(ends[0]);
     run_child(work, ends[1]);
@@ -69,7 +75,10 @@ std::string in_own_process(const std::function<std::string()>& work) {
     throw std::runtime_error(std::string("the process that measured was ended: ") +
                              strsignal(WTERMSIG(status)));
   }
-  if (WEXITSTATUS(status) != kWorked) throw std::runtime_error(answer);
+  if (WEXITSTATUS(status) != kWorked) {
+    throw std::runtime_error(answer.empty() ? "the process that measured ended without a word"
+                                            : answer);
+  }
   return answer;
 }
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "attention/cpu/huge_pages.h"
 #include "attention/cpu/parallel.h"
