@@ -328,6 +328,7 @@ void add_many_narrow_heads(Cases& cases) {
   cases.back().layout = Layout::kBhnd;
   add("many_heads_of_32_channels_and_one_map", 64, 5, {kElu});
   add("many_heads_of_32_channels_in_five_chunks", 300, 30, {kElu, kEluFlip, kTanh1});
+  cases.back().tags = {CaseTag::kVerify};  // long
   add("many_heads_of_32_channels_less_their_far_field", 130, 20, {kElu, kEluFlip});
   cases.back().far_scale = -0.7;
 }
