@@ -204,8 +204,8 @@ void measure_variant_rows(BenchmarkRecord& record, const BenchmarkOptions& setti
 int run_bench_attention(const CommandLine& line) {
   AttentionBenchOptions options;
   CLI::App app(
-      "Times fmm_attention, forward and backward, beside what else a user has, each case in one "
-      "process.");
+      "Times fmm_attention, forward and backward, beside what else a user has; on the CPU each "
+      "case has a process of its own.");
   add_options(app, options);
   if (!read_options(app, line)) return kDone;
 

@@ -29,8 +29,8 @@ TEST_P(FmmPeer, EqualsTheReferenceOnEveryCaseItSupports) {
   int compared = 0;
   for (const AttentionCase& one : cases_with_tag(CaseTag::kQuick)) {
     if (!reason_against(peer, one).empty() || one.length > 300) continue;
-    if (one.extreme_query != 0)
-      continue;  // torch's elu(x) + 1 has few digits where x is far below 0
+    // torch's elu(x) + 1 has few digits where x is far below 0.
+    if (one.extreme_query != 0) continue;
     const CaseTensors tensors = make_inputs(one, c10::kDouble, 3);
     expect_same(evaluate(peer.run, tensors), evaluate(fmm_attention_reference, tensors), one.name);
     ++compared;

@@ -13,8 +13,8 @@ namespace {
 TEST(PlainTorch, InDoubleEqualsTheReferenceOnEveryCaseWithoutDropout) {
   for (const AttentionCase& one : cases_with_tag(CaseTag::kQuick)) {
     if (one.near_dropout > 0 || one.length > 300) continue;
-    if (one.extreme_query != 0)
-      continue;  // torch's elu(x) + 1 has few digits where x is far below 0
+    // torch's elu(x) + 1 has few digits where x is far below 0.
+    if (one.extreme_query != 0) continue;
     const CaseTensors tensors = make_inputs(one, c10::kDouble, 4);
     const std::vector<NamedTensor> plain = evaluate(plain_torch_attention, tensors);
     const std::vector<NamedTensor> exact = evaluate(fmm_attention_reference, tensors);

@@ -109,9 +109,9 @@ class Call {
     return {0, segments_, limits_.chunk, parts_of_segment()};
   }
   bool has_starts(const ForwardResult& saved) const;
-  /// Whether forward can keep the states before all chunks, for gradients of both sides in one
-  /// sweep. They are in far_sums, and far_key_sums' shape, of one dimension more than
-  /// cut_as_shape() has, says so.
+  /// Whether forward can leave something for gradients of both sides in one sweep: the states
+  /// before all chunks or, of Walks::kWhole, the tickets that its blocks draw. It is in far_sums,
+  /// and far_key_sums' shape, of one dimension more than cut_as_shape() has, says so.
   bool keeps_chunk_states() const { return gradient_segments_ > 0; }
   at::Tensor empty_chunk_states() const;
   std::vector<int64_t> chunks_as_shape() const;
@@ -121,7 +121,7 @@ class Call {
   /// What backward returns, and what its sweeps hand on.
   struct Gradients {
     at::Tensor q, k, v, near_weight, far_weight;
-    at::Tensor between_sweeps;  // row_dots and weight_sums
+    at::Tensor between_sweeps;  // row_dots or records, and weight_sums
     float *row_dots = nullptr, *records = nullptr, *weight_sums = nullptr;
     bool wants_weights = false;
     at::Tensor partial_q, partial_k, partial_v;  // of several passes

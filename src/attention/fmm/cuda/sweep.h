@@ -148,8 +148,8 @@ struct SweepArgs {
       halo_after = 0;  // rows of the band's other side beside a chunk in shared memory, by 16
   bool stages_tiles = false;  // whether the band reaches beyond the halo
   Walks walks = Walks::kRoles;
-  // Where forward keeps the state before every chunk, for gradient_sweep; chunk_state_bytes() of
-  // them.
+  // What forward leaves for gradient_sweep, chunk_state_bytes() of it: the state before every
+  // chunk; of Walks::kWhole tickets, zero before and after.
   unsigned char* chunk_states = nullptr;
 };
 
