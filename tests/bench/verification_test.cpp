@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "bench/plain_torch.h"
 #include "fmmformer/attention/fmm_reference.h"
 
@@ -62,6 +65,41 @@ TEST(Verification, AWeightsGradientThatLacksOneTokenFails) {
   const CaseReport report = verify_case(case_named("plain_causal"), c10::kFloat, 1, wrong);
   EXPECT_FALSE(report.passed());
   EXPECT_EQ(report.worst().tensor, "d_near_weight");
+}
+
+TEST(Verification, AWeightsGradientWhoseTermsCancelIsHeldAgainstTheSizeOfTheTerms) {
+  const AttentionCase one{.name = "one_weight",
+                          .batch = 1,
+                          .length = 32,
+                          .heads = 1,
+                          .head_dim = 8,
+                          .weights = WeightShape::kScalar};
+  constexpr uint64_t kSeeds = 20;
+  std::vector<double> exact;  // sums of as many terms of random signs: their size is that of a sum
+  double squares = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    for (const NamedTensor& found :
+         evaluate(fmm_attention_reference, make_inputs(one, c10::kDouble, seed))) {
+      if (found.name == "d_near_weight") exact.push_back(found.tensor.item<double>());
+    }
+    squares += exact.back() * exact.back();
+  }
+  const double size = std::sqrt(squares / kSeeds);
+  ASSERT_LT(std::ranges::min(exact, {}, [](double x) { return std::abs(x); }), 0.2 * size);
+  const auto passes = [&](double error, uint64_t seed) {
+    const auto off = [&](const AttentionInputs& inputs, const BlendWeights& weights,
+                         const FmmOptions& options) {
+      BlendWeights copy = weights;
+      copy.near_weight = *weights.near_weight * 1;
+      copy.near_weight->register_hook([=](const at::Tensor& g) { return g + error; });
+      return fmm_attention_reference(inputs, copy, options);
+    };
+    return verify_case(one, c10::kDouble, seed, off).passed();
+  };
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    EXPECT_TRUE(passes(0.25e-12 * size, seed)) << seed;
+    EXPECT_FALSE(passes(100e-12 * size, seed)) << seed;
+  }
 }
 
 TEST(Verification, AnOutputAtADeadTokenFailsHoweverSmall) {
