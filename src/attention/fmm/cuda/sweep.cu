@@ -328,12 +328,13 @@ cudaError_t reduce_weight_sums(const SweepArgs& args, cudaStream_t stream) {
   const int pass_channels =
       with_launcher(all, [](auto, auto shape) { return int(shape.kValueDim); });
   // Neighbours together where a number has few terms, which few threads add up.
-  const auto has_rows = [&](const WeightGradient& gradient) {
-    const int64_t terms = args.batch * args.segments * (gradient.heads == 1 ? args.heads : 1);
-    return gradient.channels % kWarpSize == 0 && terms <= 128 &&
-           (gradient.maps != 1 || args.all_maps == 1);
+  const auto has_rows = [&](const WeightGradient& gradient, int maps) {
+    const int64_t terms = args.batch * args.segments * (gradient.heads == 1 ? args.heads : 1) *
+                          (gradient.maps == 1 ? maps : 1);
+    return gradient.channels % kWarpSize == 0 && terms <= 128;
   };
-  const bool in_rows = has_rows(args.far_gradient) && has_rows(args.near_gradient);
+  const bool in_rows =
+      has_rows(args.far_gradient, args.all_maps) && has_rows(args.near_gradient, 1);
   const auto reduce = [&](auto* kernel) {
     kernel<<<static_cast<unsigned>(in_rows ? count / kWarpSize : count), kThreads, 0, stream>>>(
         args, args.uniform_weights ? pass_channels : 1);

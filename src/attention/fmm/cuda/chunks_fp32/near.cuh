@@ -2,6 +2,8 @@
 // The near field of sixteen rows: softmax inside the band.
 #pragma once
 
+#include <cfloat>
+
 #include "attention/fmm/cuda/chunks_fp32/groups.cuh"
 
 namespace fmmformer::cuda::chunks_fp32 {
@@ -38,11 +40,12 @@ __device__ __forceinline__ float kept_factor(uint32_t bits, int k, int i, const 
   return bits >> (k * 8 + i) & 1 ? args.keep_factor : 0.f;
 }
 
-/// What makes powers of 2 of the near field's raw scores.
+/// What makes powers of 2 of the near field's raw scores. Never 0, as it were in a chunk of dead
+/// rows, whose scores are 0: what the band does not reach is -infinity times this.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ float score_scale(const Walk<G, kSweep>& walk,
                                              const Band<kSweep>& band) {
-  return band.scale * power_of_2(-walk.shift(kOwnRows) - walk.shift(kBandRows));
+  return fmaxf(band.scale * power_of_2(-walk.shift(kOwnRows) - walk.shift(kBandRows)), FLT_MIN);
 }
 
 /// a = weight * softmax, where the band reaches; writes log_sum_exp.

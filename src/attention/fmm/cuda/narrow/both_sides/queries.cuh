@@ -133,9 +133,10 @@ __device__ __forceinline__ void add_key_sums(const Sequence<G>& at, Rows& u, con
     for (int t = 0; t < kTiles; ++t) begin_32<true, true>(u, seen[t], keys + t * kTileStep);
   };
   const bool first = lane_id() % 4 == 0;
-  const Fragment before = {{first ? dots[0] : 0, first ? dots[1] : 0, 0, 0}};
+  // The product takes sixteen rows, and these are the last of the state: with eight before them.
+  const Fragment before = {{0, 0, first ? dots[0] : 0, first ? dots[1] : 0}};
   add_triangle();
-  begin_32<true, true>(u, before, state + kBlocks * kTileStep);
+  begin_32<true, true>(u, before, state + kBlocks * kTileStep - kTileStep / 2);
   await_warpgroup_products();
   arrived(u);
   if (at.chunk > 0) return;
