@@ -259,6 +259,30 @@ def test_a_second_derivative_is_a_clear_error() -> None:
         torch.autograd.grad(gradient.sum(), leaves[0])
 
 
+def test_derivatives_that_there_are_not_are_clear_errors() -> None:
+    q, k, v = random_inputs()
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
+        with pytest.raises(NotImplementedError, match="fmm_attention: an input has a forward derivative"):
+            fmm_attention(dual, k, v, bandwidth=5)
+    with pytest.raises(RuntimeError, match="functorch transforms"):
+        torch.func.grad(lambda q: fmm_attention(q, k, v, bandwidth=5).sum())(q)
+
+
+def test_backward_works_under_compiled_autograd(compiler: None) -> None:
+    def gradients() -> tuple[Tensor, ...]:
+        leaves = as_leaves(*inputs)
+        fmm_attention(*leaves[:3], near_weight=leaves[3], bandwidth=5, causal=True).square().sum().backward()
+        return tuple(leaf.grad for leaf in leaves)
+
+    for length in (13, 21, 34):
+        inputs = (*random_inputs(length=length, dtype=torch.float32), torch.rand(2, 1))
+        expected = gradients()
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+            actual = gradients()
+        assert all(same_bits(a, b) for a, b in zip(actual, expected, strict=True))
+
+
 def test_backward_can_run_twice_over_a_retained_graph() -> None:
     leaves = as_leaves(*random_inputs())
     out = fmm_attention(*leaves, bandwidth=5)

@@ -6,11 +6,12 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "attention/fast_weight/fast_weight_problem.h"
 #include "attention/fast_weight/fast_weight_schema.h"
+#include "attention/operator_node.h"
+#include "attention/or_nothing.h"
 #include "attention/problem.h"
 #include "fmmformer/attention/fast_weight_reference.h"
 
@@ -79,35 +80,20 @@ ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v, con
                  static_cast<int64_t>(kept));
 }
 
-// Nothing here may ask for sizes: under torch.compile the length is symbolic, and checks live in
-// the backends.
-class FastWeightFunction : public torch::autograd::Function<FastWeightFunction> {
+class FastWeightBackward final : public OperatorNode {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k,
-                        const Tensor& v, const Tensor& beta, const OptionalTensor& token_mask,
-                        const PackedOptions& options) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const auto [out, memories, key_sums, walk] = call_forward(
-        q, k, v, beta, token_mask, options, q.device().is_cuda() ? Kept::kWalk : Kept::kStates);
-    // An undefined tensor is how autograd's context keeps an argument that was not given.
-    context->save_for_backward(
-        {q, k, v, beta, token_mask.value_or(Tensor()), memories, key_sums, walk});
-    context->saved_data["codes"] = options.codes;
-    context->saved_data["scales"] = options.scales;
-    return out;
-  }
+  std::string name() const override { return "FastWeightBackward"; }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& grad_out) {
+ private:
+  Tensors gradients(const Tensor& grad_out, const Tensors& saved,
+                    const PackedOptions& options) const override {
     static const auto op = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("fmmformer::fast_weight_attention_backward", "")
                                .typed<BackwardSignature>();
-    const auto saved = context->get_saved_variables();
-    const OptionalTensor mask = saved[4].defined() ? OptionalTensor(saved[4]) : std::nullopt;
-    auto [dq, dk, dv, dbeta] = op.call(
-        grad_out[0], saved[0], saved[1], saved[2], saved[3], mask, saved[5], saved[6], saved[7],
-        context->saved_data["codes"].toIntVector(), context->saved_data["scales"].toDoubleVector());
-    return {dq, dk, dv, dbeta, Tensor(), Tensor()};
+    auto [dq, dk, dv, dbeta] =
+        op.call(grad_out, saved[0], saved[1], saved[2], saved[3], or_nothing(saved[4]), saved[5],
+                saved[6], saved[7], options.codes, options.scales);
+    return {dq, dk, dv, dbeta};
   }
 };
 
@@ -119,7 +105,16 @@ struct PublicOps {
 
   static Tensor with_gradient(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& beta,
                               const OptionalTensor& token_mask, Options... options) {
-    return FastWeightFunction::apply(q, k, v, beta, token_mask, packed(options...));
+    PackedOptions packed_options = packed(options...);
+    const bool wanted = wants_gradient("fast_weight_attention", q, k, v, beta);
+    const Kept kept = !wanted ? Kept::kNothing : q.device().is_cuda() ? Kept::kWalk : Kept::kStates;
+    const auto [out, memories, key_sums, walk] = below_autograd(
+        [&] { return call_forward(q, k, v, beta, token_mask, packed_options, kept); });
+    if (wanted) {
+      node_behind<FastWeightBackward>(out, q, k, v, beta)
+          ->save(std::move(packed_options), q, k, v, beta, token_mask, memories, key_sums, walk);
+    }
+    return out;
   }
 
   // inference_mode skips autograd and comes straight here; so do fake tensors that need no

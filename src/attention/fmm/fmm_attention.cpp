@@ -7,10 +7,10 @@
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "attention/fmm/fmm_schema.h"
+#include "attention/operator_node.h"
 #include "attention/or_nothing.h"
 #include "attention/problem.h"
 #include "fmmformer/attention/fmm_reference.h"
@@ -112,44 +112,22 @@ ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                  options.scales, static_cast<int64_t>(keep));
 }
 
-// An undefined tensor is how autograd's context keeps an argument that was not given.
-Tensor or_undefined(const OptionalTensor& tensor) { return tensor.value_or(Tensor()); }
-
-// Nothing here may ask for sizes: under torch.compile the length is symbolic, and checks live in
-// the backends.
-class FmmAttentionFunction : public torch::autograd::Function<FmmAttentionFunction> {
+class FmmAttentionBackward final : public OperatorNode {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k,
-                        const Tensor& v, const OptionalTensor& near_weight,
-                        const OptionalTensor& far_weight, const OptionalTensor& token_mask,
-                        const OptionalTensor& dropout_seed, const PackedOptions& options) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    // A graph that torch.compile makes has to know every shape.
-    const Keep keep = at::isTensorSubclassLike(q) ? Keep::kNothing : Keep::kForBackward;
-    const auto [out, log_sum_exp, normalisers, far_sums, far_key_sums] =
-        call_forward(q, k, v, near_weight, far_weight, token_mask, dropout_seed, options, keep);
-    context->save_for_backward({q, k, v, or_undefined(near_weight), or_undefined(far_weight),
-                                or_undefined(token_mask), or_undefined(dropout_seed), log_sum_exp,
-                                normalisers, far_sums, far_key_sums});
-    context->saved_data["codes"] = options.codes;
-    context->saved_data["scales"] = options.scales;
-    return out;
-  }
+  std::string name() const override { return "FmmAttentionBackward"; }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& grad_out) {
+ private:
+  Tensors gradients(const Tensor& grad_out, const Tensors& saved,
+                    const PackedOptions& options) const override {
     static const auto op = c10::Dispatcher::singleton()
                                .findSchemaOrThrow("fmmformer::fmm_attention_backward", "")
                                .typed<BackwardSignature>();
-    const auto saved = context->get_saved_variables();
     const OptionalTensor near_weight = or_nothing(saved[3]), far_weight = or_nothing(saved[4]);
-    auto [dq, dk, dv, dnear, dfar] = op.call(
-        grad_out[0], saved[0], saved[1], saved[2], near_weight, far_weight, or_nothing(saved[5]),
-        or_nothing(saved[6]), saved[7], saved[8], saved[9], saved[10],
-        context->saved_data["codes"].toIntVector(), context->saved_data["scales"].toDoubleVector());
-    return {
-        dq,       dk,       dv,      near_weight ? dnear : Tensor(), far_weight ? dfar : Tensor(),
-        Tensor(), Tensor(), Tensor()};
+    auto [dq, dk, dv, dnear, dfar] =
+        op.call(grad_out, saved[0], saved[1], saved[2], near_weight, far_weight,
+                or_nothing(saved[5]), or_nothing(saved[6]), saved[7], saved[8], saved[9], saved[10],
+                options.codes, options.scales);
+    return {dq, dk, dv, near_weight ? dnear : Tensor(), far_weight ? dfar : Tensor()};
   }
 };
 
@@ -159,9 +137,19 @@ struct PublicOps {
                               const OptionalTensor& near_weight, const OptionalTensor& far_weight,
                               const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
                               Options... options) {
-    const PackedOptions packed = pack_options(options_from_schema("fmm_attention", options...));
-    return FmmAttentionFunction::apply(q, k, v, near_weight, far_weight, token_mask, dropout_seed,
-                                       packed);
+    PackedOptions packed = pack_options(options_from_schema("fmm_attention", options...));
+    const bool wanted = wants_gradient("fmm_attention", q, k, v, near_weight, far_weight);
+    // A graph that torch.compile makes has to know every shape.
+    const Keep keep = wanted && !at::isTensorSubclassLike(q) ? Keep::kForBackward : Keep::kNothing;
+    const auto [out, log_sum_exp, normalisers, far_sums, far_key_sums] = below_autograd([&] {
+      return call_forward(q, k, v, near_weight, far_weight, token_mask, dropout_seed, packed, keep);
+    });
+    if (wanted) {
+      node_behind<FmmAttentionBackward>(out, q, k, v, near_weight, far_weight)
+          ->save(std::move(packed), q, k, v, near_weight, far_weight, token_mask, dropout_seed,
+                 log_sum_exp, normalisers, far_sums, far_key_sums);
+    }
+    return out;
   }
 
   // inference_mode skips autograd and comes straight here; so do fake tensors that need no

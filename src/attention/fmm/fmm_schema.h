@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "attention/packed_options.h"
 #include "fmmformer/attention/fmm_attention.h"
 
 namespace fmmformer {
@@ -37,11 +38,6 @@ FmmOptions options_from_schema(const char* function, at::OptionalIntArrayRef win
 std::vector<FeatureMap> feature_maps_from_names(const char* function,
                                                 const std::vector<std::string>& names);
 
-/// Options as `int[] codes, float[] scales`.
-struct PackedOptions {
-  std::vector<int64_t> codes;
-  std::vector<double> scales;
-};
 PackedOptions pack_options(const FmmOptions& options);
 FmmOptions unpack_options(at::IntArrayRef codes, at::ArrayRef<double> scales);
 
