@@ -16,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "attention/fmm/cuda/empty_tensors.h"
 #include "attention/fmm/cuda/sweep.h"
 #include "attention/fmm/fmm_schema.h"
 #include "attention/problem.h"
@@ -55,9 +56,6 @@ class Call {
   /// ... and those of a pass.
   SweepArgs args_of(const Pass& pass, bool keys_are_rows) const;
   Pass everything_at_once() const;
-  at::Tensor empty_floats(at::IntArrayRef shape) const { return empty(shape, at::kFloat); }
-  at::Tensor empty(at::IntArrayRef shape, at::ScalarType type) const;
-  at::Tensor empty_gradient(const at::Tensor& input) const;
 
   // call_states.cpp -------------------------------------------------------------------------------
   int64_t pairs() const { return problem_.batch * problem_.heads; }
@@ -97,27 +95,31 @@ class Call {
   /// Several passes of chunks are one a map, over all channels; others might keep more than they
   /// save.
   bool keeps_starts() const;
-  /// Numbers that are kept for one pass.
+  /// Numbers that are kept for one pass, and for all.
   int64_t starts_size(const Pass& pass) const;
-  at::Tensor empty_starts() const;
+  int64_t starts_size() const;
   /// A pass's part of what is kept, which lies pass by pass.
   States starts_in(const at::Tensor& memory, const Pass& pass) const;
   /// They are in far_sums; far_key_sums is empty, and its shape says where segments begin: backward
   /// may cut the sequence otherwise, since strides need not survive autograd's hooks for saved
   /// tensors.
-  std::vector<int64_t> cut_as_shape() const {
-    return {0, segments_, limits_.chunk, parts_of_segment()};
-  }
+  at::DimVector cut_as_shape() const { return {0, segments_, limits_.chunk, parts_of_segment()}; }
   bool has_starts(const ForwardResult& saved) const;
   /// Whether forward can leave something for gradients of both sides in one sweep: the states
   /// before all chunks or, of Walks::kWhole, the tickets that its blocks draw. It is in far_sums,
   /// and far_key_sums' shape, of one dimension more than cut_as_shape() has, says so.
   bool keeps_chunk_states() const { return gradient_segments_ > 0; }
-  at::Tensor empty_chunk_states() const;
-  std::vector<int64_t> chunks_as_shape() const;
+  int64_t chunk_states_size() const;
+  at::DimVector chunks_as_shape() const;
   bool has_chunk_states(const ForwardResult& saved) const;
 
   // fmm_cuda.cpp ----------------------------------------------------------------------------------
+  /// What forward makes for backward beside the output; far_sums and far_key_sums as `keep` says.
+  struct Kept {
+    at::Tensor log_sum_exp, normalisers, far_sums, far_key_sums;
+    bool state = false, starts = false, chunk_states = false;  // which of them
+  };
+  Kept empty_kept(Keep keep) const;
   /// What backward returns, and what its sweeps hand on.
   struct Gradients {
     at::Tensor q, k, v, near_weight, far_weight;

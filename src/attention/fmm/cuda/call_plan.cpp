@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which kernels serve a call, and how it is cut into segments and passes.
 #include <ATen/cuda/CUDAContextLight.h>
-#include <ATen/cuda/EmptyTensor.h>
 
 #include <algorithm>
 #include <cmath>
@@ -163,16 +162,6 @@ SweepArgs Call::args_of(const Pass& pass, bool keys_are_rows) const {
   args.far_weight = weight_view(weights_.far_weight, pass.first_channel);
   args.segments = static_cast<int>(segments_), args.unit = static_cast<int>(limits_.chunk);
   return args;
-}
-
-// Past the dispatcher, which takes as long as the allocation itself.
-at::Tensor Call::empty(at::IntArrayRef shape, at::ScalarType type) const {
-  return at::Tensor(at::detail::empty_cuda(shape, type, inputs_.q.device(), std::nullopt));
-}
-
-at::Tensor Call::empty_gradient(const at::Tensor& input) const {
-  return input.is_contiguous() ? empty(input.sizes(), input.scalar_type())
-                               : empty_gradient_of(input);
 }
 
 }  // namespace fmmformer::cuda

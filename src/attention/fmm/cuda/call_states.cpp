@@ -19,7 +19,7 @@ bool Call::sums_keys_first() const {
 
 States Call::scratch_states(const Pass& pass, int64_t entries, Scratch& scratch) const {
   const int64_t rows = entries * pass.maps * problem_.head_dim;
-  scratch.push_back(empty_floats({rows * (pass.channels + 1)}));
+  scratch.push_back(empty_tensor({rows * (pass.channels + 1)}, at::kFloat));
   return states_at(scratch.back().data_ptr<float>(), pass, entries);
 }
 
@@ -100,10 +100,10 @@ int64_t Call::starts_size(const Pass& pass) const {
   return all_parts() * pass.maps * problem_.head_dim * (pass.channels + 1);
 }
 
-at::Tensor Call::empty_starts() const {
+int64_t Call::starts_size() const {
   int64_t size = 0;
   for (const Pass& pass : passes_) size += starts_size(pass);
-  return empty_floats({size});
+  return size;
 }
 
 States Call::starts_in(const at::Tensor& memory, const Pass& pass) const {
@@ -117,12 +117,12 @@ bool Call::has_starts(const ForwardResult& saved) const {
   return keeps_starts() && saved.far_key_sums.sizes() == at::IntArrayRef(cut_as_shape());
 }
 
-at::Tensor Call::empty_chunk_states() const {
-  const int64_t bytes = chunk_state_bytes(args_of(passes_[0], /*keys_are_rows=*/false));
-  return empty_floats({bytes / static_cast<int64_t>(sizeof(float))});
+int64_t Call::chunk_states_size() const {
+  return chunk_state_bytes(args_of(passes_[0], /*keys_are_rows=*/false)) /
+         static_cast<int64_t>(sizeof(float));
 }
 
-std::vector<int64_t> Call::chunks_as_shape() const {
+at::DimVector Call::chunks_as_shape() const {
   return {0, limits_.chunk, (problem_.length + limits_.chunk - 1) / limits_.chunk, 1, 1};
 }
 

@@ -17,33 +17,50 @@ using at::Tensor;
 Partial Call::block_partial(const Pass& pass, Tensor& memory) const {
   if (pass.first_of_block && pass.last_of_block) return {};
   if (pass.first_of_block)
-    memory = empty_floats({problem_.batch, problem_.length, problem_.heads, pass.channels});
+    memory =
+        empty_tensor({problem_.batch, problem_.length, problem_.heads, pass.channels}, at::kFloat);
   return {memory.data_ptr<float>(), pass.first_of_block, pass.last_of_block};
 }
 
-Tensors5 Call::forward(Keep keep) {
+Call::Kept Call::empty_kept(Keep keep) const {
   const int64_t batch = problem_.batch, heads = problem_.heads, length = problem_.length;
   const int64_t maps = problem_.feature_maps();
   const FmmOptions& options = problem_.options;
-  const auto sum_tensor = [&](bool kept, at::IntArrayRef shape) {
-    return empty_floats(kept ? shape : at::IntArrayRef{0});
+  Kept kept;
+  kept.chunk_states = keep == Keep::kForBackward && keeps_chunk_states();
+  kept.starts = keep == Keep::kForBackward && keeps_starts() && !kept.chunk_states;
+  kept.state = maps > 0 && (keep == Keep::kState || !options.causal);
+  const auto shape_if = [](bool wanted, at::DimVector shape) {
+    return wanted ? shape : at::DimVector{0};
   };
-  const bool state_kept = maps > 0 && (keep == Keep::kState || !options.causal);
-  const bool chunks_kept = keep == Keep::kForBackward && keeps_chunk_states();
-  const bool starts_kept = keep == Keep::kForBackward && keeps_starts() && !chunks_kept;
-  Tensor out = empty({batch, length, heads, problem_.value_dim}, inputs_.q.scalar_type());
-  Tensor log_sum_exp = sum_tensor(options.window.has_value(), {batch, heads, length});
-  Tensor normalisers = sum_tensor(maps > 0 && options.normaliser == Normaliser::kRowSum,
-                                  {batch, heads, maps, length});
-  Tensor far_sums, far_key_sums;
-  if (chunks_kept) {
-    far_sums = empty_chunk_states(), far_key_sums = empty_floats(chunks_as_shape());
-  } else if (starts_kept) {
-    far_sums = empty_starts(), far_key_sums = empty_floats(cut_as_shape());
-  } else {
-    far_sums = sum_tensor(state_kept, {batch, heads, maps, problem_.head_dim, problem_.value_dim});
-    far_key_sums = sum_tensor(state_kept, {batch, heads, maps, problem_.head_dim});
+  at::DimVector far_shape{0}, far_key_shape{0};
+  if (kept.chunk_states) {
+    far_shape = {chunk_states_size()}, far_key_shape = chunks_as_shape();
+  } else if (kept.starts) {
+    far_shape = {starts_size()}, far_key_shape = cut_as_shape();
+  } else if (kept.state) {
+    far_shape = {batch, heads, maps, problem_.head_dim, problem_.value_dim};
+    far_key_shape = {batch, heads, maps, problem_.head_dim};
   }
+  const bool row_sums = maps > 0 && options.normaliser == Normaliser::kRowSum;
+  // A graph of torch.compile takes them for what the schema says: apart.
+  const int64_t most_together = keep == Keep::kForBackward ? kSmallCall : 0;
+  auto [log_sum_exp, normalisers, far_sums, far_key_sums] =
+      empty_tensors({{shape_if(options.window.has_value(), {batch, heads, length})},
+                     {shape_if(row_sums, {batch, heads, maps, length})},
+                     {far_shape},
+                     {far_key_shape}},
+                    most_together);
+  kept.log_sum_exp = log_sum_exp, kept.normalisers = normalisers;
+  kept.far_sums = far_sums, kept.far_key_sums = far_key_sums;
+  return kept;
+}
+
+Tensors5 Call::forward(Keep keep) {
+  const Tensor out =
+      empty_tensor({problem_.batch, problem_.length, problem_.heads, problem_.value_dim},
+                   inputs_.q.scalar_type());
+  const Kept kept = empty_kept(keep);
   Tensor partial;
   Scratch scratch;
   States starts;
@@ -51,34 +68,40 @@ Tensors5 Call::forward(Keep keep) {
     if (begins_with_sums(pass)) scratch.clear();
     SweepArgs args = args_of(pass, /*keys_are_rows=*/false);
     args.out = view_of(out, pass.first_channel);
-    args.log_sum_exp = log_sum_exp.data_ptr<float>(),
-    args.normalisers = normalisers.data_ptr<float>();
+    args.log_sum_exp = kept.log_sum_exp.data_ptr<float>(),
+    args.normalisers = kept.normalisers.data_ptr<float>();
     if (pass.maps > 0 && sums_keys_first()) {
       if (begins_with_sums(pass)) {
         const Pass summed = summed_pass(pass);
         const States room =
-            starts_kept ? starts_in(far_sums, pass) : segment_states(summed, scratch);
+            kept.starts ? starts_in(kept.far_sums, pass) : segment_states(summed, scratch);
         starts = key_states(args_of(summed, /*keys_are_rows=*/false), room, summed, scratch);
       }
       args.start = starts;
     }
-    if (pass.maps > 0 && state_kept) args.made = tensor_states(far_sums, far_key_sums, pass);
-    if (chunks_kept) args.chunk_states = static_cast<unsigned char*>(far_sums.data_ptr());
+    if (pass.maps > 0 && kept.state)
+      args.made = tensor_states(kept.far_sums, kept.far_key_sums, pass);
+    if (kept.chunk_states)
+      args.chunk_states = static_cast<unsigned char*>(kept.far_sums.data_ptr());
     args.partial_out = block_partial(pass, partial);
     C10_CUDA_CHECK(forward_sweep(args, stream_));
   }
-  return {out, log_sum_exp, normalisers, far_sums, far_key_sums};
+  return {out, kept.log_sum_exp, kept.normalisers, kept.far_sums, kept.far_key_sums};
 }
 
 Call::Gradients Call::empty_gradients(bool both_sides) const {
   const int64_t maps = problem_.feature_maps();
   const auto like = [&](const std::optional<Tensor>& weight) {
-    return weight ? empty(weight->sizes(), weight->scalar_type())
-                  : empty({0}, inputs_.q.scalar_type());
+    return weight ? empty_tensor(weight->sizes(), weight->scalar_type())
+                  : empty_tensor({0}, inputs_.q.scalar_type());
   };
-  Gradients gradients{.q = empty_gradient(inputs_.q),
-                      .k = empty_gradient(inputs_.k),
-                      .v = empty_gradient(inputs_.v),
+  // Each for itself: results of an operator must not share memory, and may live on one by one.
+  auto [dq, dk, dv] =
+      empty_tensors({gradient_of(inputs_.q), gradient_of(inputs_.k), gradient_of(inputs_.v)},
+                    /*most_together=*/0);
+  Gradients gradients{.q = dq,
+                      .k = dk,
+                      .v = dv,
                       .near_weight = like(weights_.near_weight),
                       .far_weight = like(weights_.far_weight)};
   gradients.wants_weights = gradients.near_weight.numel() + gradients.far_weight.numel() > 0;
@@ -91,15 +114,15 @@ Call::Gradients Call::empty_gradients(bool both_sides) const {
   }
   const int64_t sums =
       gradients.wants_weights ? all_segments() * (maps + 1) * problem_.value_dim : 0;
-  gradients.between_sweeps = empty_floats({between + sums});
+  gradients.between_sweeps = empty_tensor({between + sums}, at::kFloat);
   float* memory = gradients.between_sweeps.data_ptr<float>();
   if (between > 0) (has_records ? gradients.records : gradients.row_dots) = memory;
   if (sums > 0) gradients.weight_sums = memory + between;
   // Without a near field nothing writes its row.
   if (sums > 0 && !problem_.options.window) gradients.between_sweeps.slice(0, between).zero_();
   if (passes_.size() > 1) {
-    gradients.partial_q =
-        empty_floats({problem_.batch, problem_.length, problem_.heads, problem_.head_dim});
+    gradients.partial_q = empty_tensor(
+        {problem_.batch, problem_.length, problem_.heads, problem_.head_dim}, at::kFloat);
     gradients.partial_k = at::empty_like(gradients.partial_q);
   }
   return gradients;
@@ -130,7 +153,7 @@ void Call::plan_joint_backward(SweepArgs& args, const Pass& pass, Scratch& scrat
   const bool in_pieces = pairs() <= int64_t{2} * kMultiprocessors;
   args.value_pieces = in_pieces ? std::min<int64_t>(limits_.value_pieces, chunks) : 1;
   if (args.value_pieces > 1) args.made = scratch_states(pass, pairs(), scratch);
-  scratch.push_back(empty({2, pairs()}, at::kInt));
+  scratch.push_back(empty_tensor({2, pairs()}, at::kInt));
   args.progress = scratch.back().data_ptr<int>();
 }
 
