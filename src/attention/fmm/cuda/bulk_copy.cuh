@@ -20,6 +20,10 @@ __device__ __forceinline__ void begin_bulk_store(void* to, const void* from, int
                "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }
+/// Those that this thread has begun since the last time become a group.
+__device__ __forceinline__ void commit_bulk_stores() {
+  asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
+}
 /// Waits until what this thread's stores read may be written again.
 __device__ __forceinline__ void finish_bulk_stores() {
   asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;\n" ::: "memory");

@@ -103,13 +103,13 @@ __device__ __forceinline__ void each_map_in_turn(const Body& body) {
 /// body(the map as a constant).
 template <typename G, typename Body>
 __device__ __forceinline__ void with_map(int map, const Body& body) {
-  if (map == 0) body(MapIndex<0>());
-  if constexpr (G::kMaps > 1) {
-    if (map == 1) body(MapIndex<1>());
-  }
-  if constexpr (G::kMaps > 2) {
-    if (map == 2) body(MapIndex<2>());
-  }
+  // Branches: a table of three took longer.
+  if (G::kMaps > 2 && map == 2)
+    body(MapIndex<2>());
+  else if (G::kMaps > 1 && map == 1)
+    body(MapIndex<1>());
+  else
+    body(MapIndex<0>());
 }
 
 /// Feature rows of a tile at one map.

@@ -2,9 +2,9 @@
 // The forward sweep: out, log_sum_exp, normalisers.
 #pragma once
 
-#include "attention/fmm/cuda/bulk_copy.cuh"
 #include "attention/fmm/cuda/narrow/features.cuh"
 #include "attention/fmm/cuda/narrow/near.cuh"
+#include "attention/fmm/cuda/narrow/row_copies.cuh"
 #include "attention/fmm/cuda/narrow/state.cuh"
 
 namespace fmmformer::cuda::narrow {
@@ -25,7 +25,7 @@ __device__ __forceinline__ void make_key_features(const Sequence<G>& at) {
   const uint32_t live = at.live(at.tile());
   if (live != 0xffffu) {
 #pragma unroll 1
-    for (int i = lane_id(); i < G::kMaps * kTileBytes / 16; i += kWarpSize) {
+    for (int i = int(at.lane); i < G::kMaps * kTileBytes / 16; i += kWarpSize) {
       const int map = i / (kTileBytes / 16), in_tile = i % (kTileBytes / 16);
       if (!(live >> in_tile / 4 & 1))
         shared_at<uint4>(G::kFeatures + map * kChunkBytes + tile)[in_tile] = make_uint4(0, 0, 0, 0);
@@ -42,9 +42,9 @@ __device__ __forceinline__ void show_keys(const Sequence<G>& at) {
   show_to_warpgroup();
 }
 
-/// out += weight * far fields of the warp's queries; writes normalisers, [maps][length].
+/// out += weight * far fields of the warp's queries; keeps normalisers and factors.
 template <typename G>
-__device__ __forceinline__ void far_forward(const Sequence<G>& at, Rows& out, float* normalisers) {
+__device__ __forceinline__ void far_forward(const Sequence<G>& at, Rows& out) {
   const SweepArgs& args = at.args;
   const Inputs<G> q(at.own_tile(0), at.lane);
   // To the next tile of v, while the columns beside it stay where they are.
@@ -80,24 +80,42 @@ __device__ __forceinline__ void far_forward(const Sequence<G>& at, Rows& out, fl
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float mine = norms[2 * r] + norms[2 * r + 1];  // right in a quad's first lane
-      norm[r] = __shfl_sync(~0u, mine, lane_id() & ~3) + args.eps;
+      norm[r] = __shfl_sync(~0u, mine, at.lane & ~3u) + args.eps;
       if (!at.row_sums()) norm[r] = args.fixed_norm;
       factor[r] = args.far_scale * reciprocal(norm[r]);
     }
-    if (const int r = lane_id() % 4; r < 2) {  // a lane for each row
-      const int row = row_of(2 * r), token = at.tile() * kBlockDim + row;
-      if (at.row_sums() && token < args.length)
-        normalisers[int64_t(l) * args.length + token] = r ? norm[1] : norm[0];
-      at.kept(Entry::factors(G::kMaps) + l * Entry::kRowBytes, kBlockDim)[row] = !(live >> row & 1)
-                                                                                     ? 0.f
-                                                                                 : r ? factor[1]
-                                                                                     : factor[0];
+    if (const uint32_t r = at.quad(); r < 2) {  // a lane for each row
+      const uint32_t row = at.row(0) + r * 8;
+      float* kept = at.kept(Entry::factors(G::kMaps) + l * Entry::kRowBytes, kBlockDim) + row;
+      kept[0] = !(live >> row & 1) ? 0.f : r ? factor[1] : factor[0];
+      kept[Entry::number_bytes(G::kMaps) / sizeof(float)] = r ? norm[1] : norm[0];
     }
     add_field(at, out, sum, factor, l);
   });
 }
 
-/// What the sweeps over keys begin with: the first chunk, and zeros before it.
+/// Writes the warp's normalisers, [maps][length], and log_sum_exp, [length].
+template <typename G>
+__device__ __forceinline__ void write_numbers(const Sequence<G>& at, float* normalisers,
+                                              float* log_sum_exp) {
+  const SweepArgs& args = at.args;
+  __syncwarp();
+  const int row = int(at.lane % kBlockDim), token = at.tile() * kBlockDim + row;
+  const float* norms = at.kept(Entry::bytes(G::kMaps), kBlockDim) + row;
+  const float* log_sums = at.kept(Entry::log_sums(G::kMaps), kBlockDim) + row;
+  if (token >= args.length) return;
+#pragma unroll
+  for (int i = 0; i < G::kFields; i += 2) {
+    const int field = i + int(at.lane / kBlockDim);
+    if (field < G::kMaps) {
+      if (at.row_sums()) normalisers[int64_t(field) * args.length + token] = norms[field * kRows];
+    } else if (field == G::kMaps && args.has_near) {
+      log_sum_exp[token] = *log_sums * (1.f / kLog2E);
+    }
+  }
+}
+
+/// What the queries' sweep begins with: the first chunk, and zeros before it.
 template <typename G>
 __device__ __forceinline__ void begin_walk(const Sequence<G>& at) {
   const SweepArgs& args = at.args;
@@ -119,7 +137,7 @@ template <typename G>
 __device__ __forceinline__ void keep_numbers(const Sequence<G>& at, int chunk) {
   constexpr int kBytes = Entry::number_bytes(G::kMaps);
   begin_bulk_store(at.entry(chunk) + Entry::factors(G::kMaps),
-                   shared_at<char>(G::kKeptNumbers + (chunk & 1) * kBytes), kBytes);
+                   shared_at<char>(G::kKeptNumbers + (chunk & 1) * G::kKeptBytes), kBytes);
 }
 template <typename G>
 __device__ __forceinline__ void keep_state(const Sequence<G>& at) {
@@ -128,11 +146,50 @@ __device__ __forceinline__ void keep_state(const Sequence<G>& at) {
   begin_bulk_store(to, shared_at<char>(G::kStates), G::kMaps * Entry::kStateBytes);
 }
 
+/// Begins to load the rows of k, v and q of a chunk. By one thread.
+template <typename G>
+__device__ __forceinline__ void begin_rows(const Sequence<G>& at, const RowMaps& maps, int offset,
+                                           int bytes = 3 * kChunkBytes) {
+  const CopyEvent event = copy_event<G>(0);
+  event.expect(bytes);
+  const int chunk = at.chunk + offset;
+  begin_chunk(at, maps, kK, chunk, at.band_chunk(0, offset), event);
+  begin_chunk(at, maps, kV, chunk, at.band_chunk(1, offset), event);
+  begin_chunk(at, maps, kQ, chunk, at.own_chunk(0, offset), event);
+}
+/// Waits for those of the chunk `offset` from this one. A barrier must follow.
+template <typename G>
+__device__ __forceinline__ void finish_rows(const Sequence<G>& at, int offset) {
+  copy_event<G>(0).wait((at.chunk + offset) & 1);
+  const uint32_t live = at.live(at.tile() + offset * kTiles);
+  clear_dead(at, at.band_chunk(0, offset), live), clear_dead(at, at.band_chunk(1, offset), live);
+  clear_dead(at, at.own_chunk(0, offset), live);
+}
+/// The first chunk, and zeros before it.
+template <typename G>
+__device__ __forceinline__ void begin_forward(const Sequence<G>& at, const RowMaps& maps) {
+  if (threadIdx.x == 0) {
+    const CopyEvent event = copy_event<G>(0);
+    event.init();
+    begin_rows(at, maps, 0, 5 * kChunkBytes);
+    begin_chunk(at, maps, kK, -1, at.band_chunk(0, -1), event);
+    begin_chunk(at, maps, kV, -1, at.band_chunk(1, -1), event);
+  }
+  // While rows are on their way:
+  at.load_weights();
+  at.find_live();
+  if (at.args.has_near) Band<G>::fill(at.args);
+  show_to_warpgroup();
+  __syncthreads();
+  finish_rows(at, 0);
+  __syncthreads();
+}
+
 template <typename G>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
-    forward_kernel(const __grid_constant__ SweepArgs args) {
+    forward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ RowMaps maps) {
   Sequence<G> at(args);
-  begin_walk(at);
+  begin_forward(at, maps);
   State<G> state;
   const Band<G> band(at);
   float* log_sum_exp = args.log_sum_exp + at.row_index(1, 0);
@@ -143,37 +200,36 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     const bool more = at.chunk + 1 < at.chunks;
     Rows out;
     if (args.has_near)
-      near_forward(band, out, log_sum_exp);
+      near_forward(band, out);
     else
       clear(out);
     make_key_features(at);
     show_to_warpgroup();
+    finish_stores<0>();  // of out, whose place the next queries get
     __syncthreads();
-    const bool keeps = args.chunk_states && at.chunk > 0 && threadIdx.x == 0;
-    if (keeps) keep_state(at), keep_numbers(at, at.chunk - 1);
-    if (more) at.copy_band(1, kK, kV);
-    commit_copies();
-    far_forward(at, out, normalisers);
-    at.write(kOut, out, at.own_tile(0));
-    __syncwarp();
-    if (more) at.copy_own(1, kQ, kGradOut);
-    commit_copies();
+    if (threadIdx.x == 0) {
+      if (args.chunk_states && at.chunk > 0) keep_state(at), keep_numbers(at, at.chunk - 1);
+      commit_bulk_stores();
+      if (more) begin_rows(at, maps, 1);
+    }
+    far_forward(at, out);
+    write_numbers(at, normalisers, log_sum_exp);
+    begin_store(at, maps, kOut, out, at.own_tile(0));
     if (more || args.made.sums) state.add(at, at.band_chunk(1, 0));
-    wait_for_older_copies();
-    if (keeps) finish_bulk_stores();
+    if (more) finish_rows(at, 1);
+    finish_stores<1>();  // of the state
     __syncthreads();
     if (!more) break;
     state.show(at);
     ++at.chunk;
-    wait_for_copies();
-    __syncwarp();
   }
   if (args.made.sums) state.store(at);
   if (args.chunk_states) {
     show_to_warpgroup();
     __syncthreads();
-    if (threadIdx.x == 0) keep_numbers(at, at.chunk), finish_bulk_stores();
+    if (threadIdx.x == 0) keep_numbers(at, at.chunk), commit_bulk_stores();
   }
+  finish_stores<0>();
 }
 
 }  // namespace fmmformer::cuda::narrow

@@ -84,7 +84,7 @@ __device__ __forceinline__ void far_key(const Sequence<G>& at, Rows& dk, Rows& d
       await_warpgroup_products();
       arrived(value_sum);
       load_rows(v, at.own_tile(1), by_row(at.lane));
-      const float sum = sum_channel(value_sum, v);
+      const float sum = sum_channel(value_sum, v, at.lane);
 #pragma unroll
       for (int i = 0; i < G::kMaps; ++i) weight_sums[i] += i == l ? sum : 0.f;
       const float ones[2] = {1.f, 1.f};
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
       near_key(band, dk, value_sum);
       Fragments v;
       load_rows(v, at.own_tile(1), by_row(at.lane));
-      weight_sums[G::kMaps] += sum_channel(value_sum, v);
+      weight_sums[G::kMaps] += sum_channel(value_sum, v, at.lane);
       add_field(at, dv, value_sum, ones, G::kMaps);
     } else {
       clear(dk);
@@ -179,8 +179,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   }
   float* all = shared_at<float>(G::kFeatures);  // of use to no one any more
 #pragma unroll
-  for (int field = 0; field < G::kFields; ++field)
-    *weight_sum<G>(all, at.warp, field) = weight_sums[field];
+  for (int field = 0; field < G::kFields; ++field) *weight_sum(at, all, field) = weight_sums[field];
   __syncthreads();
   if (args.weight_sums) store_weight_sums(at, all);
 }

@@ -39,19 +39,23 @@ struct Band {
   /// number 2t + i % 2 of the eight.
   static __device__ void fill(const SweepArgs& args) {
 #pragma unroll 1
-    for (int i = threadIdx.x; i < 2 * kGroups * kWarpSize * 4; i += blockDim.x) {
-      const int group = i / 256, half = i / 128 % 2, lane = i / 4 % 32;
-      const int row = lane / 4 + i % 4 / 2 * 8, number = lane % 4 * 2 + i % 2;
-      const int key =
-          (group - 2) * kBlockDim + int(G::kOfKeys ? half * 8 + number : key_of(half, number));
-      const int apart = row - key;
-      shared_at<float>(G::kBias)[i] = apart >= 0 && apart <= args.left ? 0.f : -INFINITY;
+    for (int i = threadIdx.x; i < 2 * kGroups * kWarpSize; i += blockDim.x) {
+      const uint32_t group = i / 64, half = i / 32 % 2, lane = i % 32, number = lane % 4 * 2;
+      const uint32_t key =
+          group * kBlockDim + (G::kOfKeys ? half * 8 + number : key_of(half, number));
+      // Of the first; the others are a column, eight rows, and both further.
+      const int apart = int(lane / 4) + 2 * kBlockDim - int(key);
+      const auto bias = [&](int tokens) {
+        return tokens >= 0 && tokens <= args.left ? 0.f : -INFINITY;
+      };
+      shared_at<float4>(G::kBias)[i] =
+          make_float4(bias(apart), bias(apart - 1), bias(apart + 8), bias(apart + 7));
     }
   }
   __device__ __forceinline__ void begin_scores(Block& c, int group) const {
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      const float4 bias = shared_at<float4>(G::kBias)[(group * 2 + n) * kWarpSize + lane_id()];
+      const float4 bias = shared_at<float4>(G::kBias)[(group * 2 + n) * kWarpSize + at.lane];
       c[n][0] = bias.x, c[n][1] = bias.y, c[n][2] = bias.z, c[n][3] = bias.w;
     }
   }
@@ -62,11 +66,21 @@ struct Band {
 #pragma unroll
     for (int s = 0; s < kBlocks; ++s)
       add_product(c, q[s], of_right(load_matrix(tile + (lane ^ s * 32))));
-    const uint32_t live = at.live(at.tile() - 2 + group);
-    if (live == 0xffffu) return;
+  }
+  /// Bits of the groups' live keys.
+  __device__ __forceinline__ void find_live(uint32_t (&live)[kGroups]) const {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if (!(live >> (lane_id() % 4 * 4 + i / 4 * 2 + i % 2) & 1)) c[i / 4][i % 4] = -INFINITY;
+    for (int group = 0; group < kGroups; ++group) live[group] = at.live(at.tile() - 2 + group);
+  }
+  /// Dead keys are seen by nobody.
+  __device__ __forceinline__ void hide_dead(Block (&c)[kGroups],
+                                            const uint32_t (&live)[kGroups]) const {
+    static_assert(kGroups == 3);
+    if ((live[0] & live[1] & live[2]) == 0xffffu) return;
+#pragma unroll
+    for (int i = 0; i < kGroups * 8; ++i) {
+      const uint32_t key = at.quad() * 4 + i / 4 % 2 * 2 + i % 2;
+      if (!(live[i / 8] >> key & 1)) c[i / 8][i / 4 % 2][i % 4] = -INFINITY;
     }
   }
   /// Products of the warp's rows of grad_out with the values of a group.
@@ -89,8 +103,8 @@ struct Band {
   template <typename Body>
   __device__ __forceinline__ void each_draw(const Body& body) const {
     constexpr int kDraws = 2 * kGroups - 1;
-    const int quad = lane_id() % 4, first = (at.tile() - 2) * 4 + quad,
-              query = at.tile() * kBlockDim + row_of(0);
+    const int quad = int(at.quad()), first = (at.tile() - 2) * 4 + quad,
+              query = at.tile() * kBlockDim + int(at.row(0));
     PhiloxBlock draws[kDraws];
 #pragma unroll
     for (int i = 0; i < kDraws; ++i) {
@@ -127,17 +141,20 @@ struct Band {
   }
 };
 
-/// out = weight * softmax(...) v; writes log_sum_exp, [length].
+/// out = weight * softmax(...) v; keeps log_sum_exp.
 template <typename G>
-__device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out, float* log_sum_exp) {
+__device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out) {
   const Sequence<G>& at = band.at;
   Block p[kGroups];
+  uint32_t live_keys[kGroups];
+  band.find_live(live_keys);
   {
     Fragments q;
     load_rows(q, at.own_tile(0), by_row(at.lane));
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) band.scores(p[group], q, group);
   }
+  band.hide_dead(p, live_keys);
   float base[2], total[2], factor[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -164,26 +181,24 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out, flo
       x = kept ? x : 0.f;
       bits |= kept ? 1u << (group * 8 + i) : 0u;
     });
-    at.kept(Entry::bits(G::kMaps), kWarpSize)[lane_id()] = __uint_as_float(bits);
+    at.kept(Entry::bits(G::kMaps), kWarpSize)[at.lane] = __uint_as_float(bits);
   }
   clear(out);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) band.add_rows(out, rounded(p[group]), 1, group);
-  const uint32_t live = at.live(at.tile());
+  const uint32_t live = live_keys[kGroups - 1];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     total[r] = quad_sum(total[r]);
     factor[r] = total[r] > 0.f ? at.args.keep_factor * reciprocal(total[r]) : 0.f;
-    const int token = at.tile() * kBlockDim + row_of(2 * r);
-    if (lane_id() % 4 == 0) {
+    if (at.quad() == 0) {
       // Infinity for rows that saw nothing or are dead: every later exp(score - log_sum_exp) is 0.
-      const bool seen = (live >> row_of(2 * r) & 1) && total[r] > 0.f;
+      const bool seen = (live >> at.row(2 * r) & 1) && total[r] > 0.f;
       const float log_sum = seen ? base[r] + __log2f(total[r]) : INFINITY;
-      if (token < at.args.length) log_sum_exp[token] = log_sum * (1.f / kLog2E);
-      at.kept(Entry::log_sums(G::kMaps), kBlockDim)[row_of(2 * r)] = log_sum;
+      at.kept(Entry::log_sums(G::kMaps), kBlockDim)[at.row(2 * r)] = log_sum;
     }
   }
-  const float* weights = at.weights(G::kMaps) + lane_id() % 4 * 2;
+  const float* weights = at.weights(G::kMaps) + at.quad() * 2;
 #pragma unroll
   for (int n = 0; n < kBlocks * 2; ++n) {
     const float2 w = *reinterpret_cast<const float2*>(weights + n * 8);
@@ -217,6 +232,9 @@ __device__ __forceinline__ void near_query(const Band<G>& band, Rows& dq) {
       band.products(dp[group], grad, group);
     }
   }
+  uint32_t live_keys[kGroups];
+  band.find_live(live_keys);
+  band.hide_dead(p, live_keys);
   float dot[2] = {0.f, 0.f};
   if constexpr (G::kDrops) {
     uint32_t bits = 0;

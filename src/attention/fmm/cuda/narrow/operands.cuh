@@ -49,8 +49,8 @@ __device__ __forceinline__ void round_seen(Fragment (&f)[kTiles], const Block (&
 
 /// Rows of v or grad_out times a field's weights.
 template <typename G>
-__device__ __forceinline__ void weigh(const Sequence<G>&, Fragments& f, int field) {
-  const Elem* weights = shared_at<Elem>(G::kOperands) + field * kDim + lane_id() % 4 * 2;
+__device__ __forceinline__ void weigh(const Sequence<G>& at, Fragments& f, int field) {
+  const Elem* weights = shared_at<Elem>(G::kOperands) + field * kDim + at.quad() * 2;
 #pragma unroll
   for (int n = 0; n < kBlocks * 2; ++n) {
     const Pair w = *reinterpret_cast<const Pair*>(weights + n * 8);
@@ -65,7 +65,7 @@ __device__ __forceinline__ void weigh(const Sequence<G>&, Fragments& f, int fiel
 template <typename G>
 __device__ __forceinline__ void add_field(const Sequence<G>& at, Rows& sum, const Rows& rows,
                                           const float (&factor)[2], int field) {
-  const float* weights = at.weights(field) + lane_id() % 4 * 2;
+  const float* weights = at.weights(field) + at.quad() * 2;
 #pragma unroll
   for (int n = 0; n < kBlocks * 2; ++n) {
     const float2 w = *reinterpret_cast<const float2*>(weights + n * 8);

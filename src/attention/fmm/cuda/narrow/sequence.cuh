@@ -28,6 +28,12 @@ struct Sequence {
   /// What lanes add to addresses is made anew for every chunk: computed before the walk, it would
   /// be spilled.
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(lane)); }
+  /// The lane's rows of a tile, as row_of(i); which of a row's four lanes it is. Neither reads the
+  /// thread's number again, which takes long; the keys' sweep alone has no register to spare.
+  __device__ __forceinline__ uint32_t row(int i) const { return lane / 4 + i / 2 * 8; }
+  __device__ __forceinline__ uint32_t quad() const {
+    return (G::kOfKeys ? static_cast<uint32_t>(lane_id()) : lane) % 4;
+  }
   /// The warp's tile, counted from the sequence's first.
   __device__ __forceinline__ int tile() const { return chunk * kTiles + warp; }
   __device__ __forceinline__ void begin_at(int first) { chunk = first, ring = first % 3; }
@@ -83,6 +89,14 @@ struct Sequence {
   }
   __device__ void find_live() const {
     const int words = chunks * 2 + 2;
+    if (!args.token_mask) {
+      for (int word = threadIdx.x; word < words; word += blockDim.x) {
+        const int left = args.length - (word - 1) * 32;  // tokens, this word's first among them
+        const uint32_t bits = left >= 32 ? ~0u : left > 0 ? (1u << left) - 1 : 0u;
+        shared_at<uint32_t>(G::kLive)[word] = word > 0 ? bits : 0u;
+      }
+      return;
+    }
 #pragma unroll 1
     for (int word = threadIdx.x / kWarpSize; word < words; word += blockDim.x / kWarpSize) {
       const int token = (word - 1) * 32 + lane_id();
@@ -190,11 +204,10 @@ struct Sequence {
   __device__ __forceinline__ unsigned char* entry(int of_chunk) const {
     return args.chunk_states + (int64_t(pair) * chunks + of_chunk) * Entry::bytes(G::kMaps);
   }
-  /// In forward, where its numbers are in shared memory, by their place in the entry; `numbers` a
-  /// tile.
+  /// In forward, where its numbers are in shared memory, by their place in the entry, after whose
+  /// end are normalisers; `numbers` a tile.
   __device__ __forceinline__ float* kept(int place, int numbers) const {
-    const int offset =
-        place - Entry::factors(G::kMaps) + (chunk & 1) * Entry::number_bytes(G::kMaps);
+    const int offset = place - Entry::factors(G::kMaps) + (chunk & 1) * G::kKeptBytes;
     return shared_at<float>(G::kKeptNumbers + offset) + warp * numbers;
   }
   /// A tile's record in memory, counted from the sequence's first.

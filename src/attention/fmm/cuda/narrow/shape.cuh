@@ -40,15 +40,16 @@ struct Shape {
   static constexpr Sweep kSweep = kSweep_;
   static constexpr bool kForward = kSweep == Sweep::kForward, kOfKeys = kSweep == Sweep::kKeys;
   static constexpr int kOwnTensors = kForward ? 1 : 2;
-  // Chunks in a ring: the one at hand, and the band's halo or the next. Of a warp's own rows: one.
-  static constexpr int kSlots = 2, kOwnSlots = 1;
+  // Chunks in a ring: the one at hand, and the band's halo or the next. Of a warp's own rows: one;
+  // forward, the next.
+  static constexpr int kSlots = 2, kOwnSlots = kForward ? 2 : 1;
   // Rows of a map's state: one for each of v's channels; forward has two more, of eight, for the
   // sums of feature rows.
   static constexpr int kStateBytes = (kForward ? kDim + 8 : kDim) * kRowBytes;
 
-  static constexpr int kBand = 0;                                     // [2][slots][rows]
-  static constexpr int kOwn = kBand + 2 * kSlots * kChunkBytes;       // [kOwnTensors][rows]
-  static constexpr int kFeatures = kOwn + kOwnTensors * kChunkBytes;  // [maps][rows]
+  static constexpr int kBand = 0;                                // [2][slots][rows]
+  static constexpr int kOwn = kBand + 2 * kSlots * kChunkBytes;  // [kOwnTensors][own slots][rows]
+  static constexpr int kFeatures = kOwn + kOwnTensors * kOwnSlots * kChunkBytes;  // [maps][rows]
   // Forward: sixteen rows whose first channel is 1, beside those of v for the sums of scores.
   static constexpr int kUnits = kFeatures + kMaps * kChunkBytes;
   static constexpr int kStates = kUnits + (kForward ? kTileBytes : 0);   // [maps][kStateBytes]
@@ -56,25 +57,29 @@ struct Shape {
   static constexpr int kWeights = kBias + 2 * kGroups * kWarpSize * 16;  // float [fields][kDim]
   static constexpr int kOperands = kWeights + kFields * kDim * 4;        // the same in bf16
   static constexpr int kSums = kOperands + kFields * kDim * 2;           // float [maps][kDim]
-  static constexpr int kTileSums = kSums + kMaps * kDim * 4;            // float [tiles][maps][kDim]
-  static constexpr int kBases = kTileSums + kTiles * kMaps * kDim * 4;  // see Sequence
-  static constexpr int kLive = kBases + kTensors * 8;                   // likewise
-  static constexpr int kDots = kLive + (kLongest / 32 + 4) * 4;         // float4 [maps][kRows / 2]
+  static constexpr int kTileSums = kSums + kMaps * kDim * 4;  // float [tiles][maps][kDim]
+  static constexpr int kBases =
+      kTileSums + (kForward ? 0 : kTiles * kMaps * kDim * 4);    // see Sequence, copy_event
+  static constexpr int kLive = kBases + kTensors * 8;            // likewise
+  static constexpr int kDots = kLive + (kLongest / 32 + 4) * 4;  // float4 [maps][kRows / 2]
   // For queries, what forward left of the warp's rows: float [kNumbers][16], log_sum_exp and norms.
   // For keys, what queries left of the ring's rows: tile_record_floats.
   static constexpr int kNumbers = kForward ? 0 : kOfKeys ? 2 + 2 * kMaps : 1 + kMaps;
   static constexpr int kNumberBytes =
       kOfKeys ? tile_record_floats(kMaps) * 4 : kNumbers * kBlockDim * 4;
   static constexpr int kRowNumbers = kDots + (kOfKeys ? kMaps * kRows / 2 * 16 : 0);
-  // Forward: what Entry has after the state, of this chunk and the one before.
+  // Forward: what Entry has after the state, and normalisers, float [maps][kRows]; of this chunk
+  // and the one before.
   static constexpr int kKeptNumbers =
       (kRowNumbers + (kOfKeys ? kSlots : 1) * kTiles * kNumberBytes + 15) / 16 * 16;
-  static constexpr int kBytes = kKeptNumbers + (kForward ? 2 * Entry::number_bytes(kMaps) : 0);
+  static constexpr int kKeptBytes = Entry::number_bytes(kMaps) + kMaps * Entry::kRowBytes;
+  static constexpr int kBytes = kKeptNumbers + (kForward ? 2 * kKeptBytes : 0);
   // Among them: log_sum_exp, for powers of 2 in records; norms or, in records, far_scale / norm;
   // row dots, those of maps with a minus; dropout's bits.
   static constexpr int kLogSumExp = 0, kNorms = 1, kNearDots = 1 + kMaps, kFarDots = 2 + kMaps,
                        kKept = 2 + 2 * kMaps;
-  static_assert(kBytes <= kSharedBytes && kStates % 512 == 0 && kStateBytes % 512 == 0);
+  static_assert(kBytes <= kSharedBytes && kStates % 512 == 0 && kStateBytes % 512 == 0 &&
+                kBases % 8 == 0);
 };
 
 /// Of a tile: where piece `piece`, eight channels, of a row is.

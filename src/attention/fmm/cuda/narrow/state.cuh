@@ -66,7 +66,7 @@ struct State {
         Elem* rows = shared_at<Elem>(G::kStates + at.warp * G::kStateBytes) + kDim * kDim;
         const float sum = at.sums(0)[threadIdx.x];
         const Elem high = Elem(sum), low = Elem(sum - float(high));
-        rows[lane_id()] = high, rows[kDim + lane_id()] = low;
+        rows[at.lane] = high, rows[kDim + at.lane] = low;
       }
     }
     show_to_warpgroup();
@@ -92,13 +92,13 @@ struct State {
  private:
   /// Adds the chunk's feature rows to the sums of sixteen channels in shared memory.
   static __device__ __forceinline__ void add_rows(const Sequence<G>& at, int block) {
-    float* to = at.sums(0) + block * kBlockDim + lane_id() / 4;
+    float* to = at.sums(0) + block * kBlockDim + at.row(0);
     float c[4] = {to[0], 0.f, to[8], 0.f};
     const uint32_t rows = at.features(block / 2) + (by_column(at.lane) ^ block % 2 * 32);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t)
       Bf16::multiply(c, load_turned_matrix(rows + t * kTileBytes), {{kOnes, kOnes}});
-    if (lane_id() % 4 == 0) to[0] = c[0], to[8] = c[2];
+    if (at.quad() == 0) to[0] = c[0], to[8] = c[2];
   }
 };
 

@@ -8,15 +8,25 @@
 #include "attention/fmm/cuda/narrow/both_sides/kernel.cuh"
 #include "attention/fmm/cuda/narrow/keys.cuh"
 #include "attention/fmm/cuda/narrow/queries.cuh"
+#include "attention/fmm/cuda/narrow/row_maps.cuh"
 
 namespace fmmformer::cuda::narrow {
 namespace {
 
-template <typename G, int kBlockThreads = kThreads, typename Kernel>
-cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
+template <typename G, int kBlockThreads = kThreads, typename Kernel, typename... Maps>
+cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream,
+                   const Maps&... maps) {
   if (args.length == 0) return cudaSuccess;
   const dim3 blocks(static_cast<unsigned>(args.batch * args.heads));
-  return launch_kernel(kernel, blocks, kBlockThreads, G::kBytes, stream, args);
+  return launch_kernel(kernel, blocks, kBlockThreads, G::kBytes, stream, args, maps...);
+}
+/// Of a kernel whose rows the copy engine moves.
+template <typename G, int kBlockThreads = kThreads, typename Kernel>
+cudaError_t launch_with_maps(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
+  if (args.batch * args.heads == 0 || args.length == 0) return cudaSuccess;
+  RowMaps maps;
+  const cudaError_t error = make_row_maps(args, maps);
+  return error == cudaSuccess ? launch<G, kBlockThreads>(kernel, args, stream, maps) : error;
 }
 
 /// Calls body(Shape) for the number of maps.
@@ -42,7 +52,7 @@ cudaError_t with_shape(const SweepArgs& args, const Body& body) {
 cudaError_t Launcher::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_shape<Sweep::kForward>(args, [&](auto shape) {
     using G = decltype(shape);
-    return launch<G>(forward_kernel<G>, args, stream);
+    return launch_with_maps<G>(forward_kernel<G>, args, stream);
   });
 }
 cudaError_t Launcher::query_sweep(const SweepArgs& args, cudaStream_t stream) {
@@ -61,7 +71,8 @@ cudaError_t Launcher::gradient_sweep(const SweepArgs& args, cudaStream_t stream)
   return with_shape<Sweep::kBoth>(args, [&](auto shape) {
     using Like = decltype(shape);
     using G = both_sides::Shape<Like::kMaps, Like::kDrops, Like::kUnit>;
-    return launch<G, both_sides::kBlockThreads>(both_sides::gradient_kernel<G>, args, stream);
+    return launch_with_maps<G, both_sides::kBlockThreads>(both_sides::gradient_kernel<G>, args,
+                                                          stream);
   });
 }
 

@@ -8,12 +8,12 @@
 namespace fmmformer::cuda::narrow {
 
 /// The channel whose sums a lane has.
-__device__ __forceinline__ int summed_channel() {
-  return lane_id() / 8 * 8 + lane_id() % 4 * 2 + lane_id() / 4 % 2;
+__device__ __forceinline__ uint32_t summed_channel(uint32_t lane) {
+  return lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2;
 }
 /// Its sum over sixteen rows. Lanes that differ in a bit of g share their numbers out, half for
 /// each, until each has one.
-__device__ __forceinline__ float sum_channel(const Rows& rows, const Fragments& v) {
+__device__ __forceinline__ float sum_channel(const Rows& rows, const Fragments& v, uint32_t lane) {
   float x[kBlocks * 4];
 #pragma unroll
   for (int n = 0; n < kBlocks * 2; ++n) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ float sum_channel(const Rows& rows, const Fragments& 
 #pragma unroll
   for (int half = kBlocks * 2; half > 0; half /= 2) {
     const int bit = half * 4;
-    const bool upper = lane_id() & bit;
+    const bool upper = lane & bit;
 #pragma unroll
     for (int i = 0; i < half; ++i)
       x[i] = (upper ? x[half + i] : x[i]) + __shfl_xor_sync(~0u, upper ? x[i] : x[half + i], bit);
@@ -37,8 +37,8 @@ __device__ __forceinline__ float sum_channel(const Rows& rows, const Fragments& 
 
 /// The warps' sums meet in shared memory, float [warps][fields][kDim].
 template <typename G>
-__device__ __forceinline__ float* weight_sum(float* all, int warp, int field) {
-  return all + (warp * G::kFields + field) * kDim + summed_channel();
+__device__ __forceinline__ float* weight_sum(const Sequence<G>& at, float* all, int field) {
+  return all + (at.warp * G::kFields + field) * kDim + summed_channel(at.lane);
 }
 /// The block's row of args.weight_sums, by all threads, after a barrier.
 template <typename G>

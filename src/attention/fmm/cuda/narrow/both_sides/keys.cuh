@@ -58,7 +58,7 @@ __device__ __forceinline__ void clear_later_tiles(const Sequence<G>& at) {
 template <typename G>
 __device__ __forceinline__ void add_values(const Sequence<G>& at, int field, const Rows& value_sum,
                                            const Fragments& v, Rows& dv) {
-  *weight_sum<G>(shared_at<float>(G::kWeightSums), at.warp, field) += sum_channel(value_sum, v);
+  *weight_sum(at, shared_at<float>(G::kWeightSums), field) += sum_channel(value_sum, v, at.lane);
   const float ones[2] = {1.f, 1.f};
   add_field(at, dv, value_sum, ones, field);
 }
@@ -97,11 +97,12 @@ __device__ __forceinline__ void far_values(const Sequence<G>& at, const Fragment
 
 /// Products with a tile of queries, less the queries' dots.
 template <typename G>
-__device__ __forceinline__ Fragment less_dots(const Fragment& products, int map, int tile) {
+__device__ __forceinline__ Fragment less_dots(const Sequence<G>& at, const Fragment& products,
+                                              int map, int tile) {
   Fragment f;
 #pragma unroll
   for (int j = 0; j < 4; ++j)
-    f.r[j] = as_bits(__hadd2(as_pair(products.r[j]), as_pair(dot_pair<G>(map, tile, j / 2))));
+    f.r[j] = as_bits(__hadd2(as_pair(products.r[j]), as_pair(dot_pair(at, map, tile, j / 2))));
   return f;
 }
 /// dk += the far fields' gradients: dx = v w T^T - y + (v w dO^T - dots) f, y being the sums of
@@ -124,10 +125,10 @@ __device__ __forceinline__ void far_keys(const Sequence<G>& at, const Fragments&
       await_warpgroup_products();
       arrived(products);
       make_seen</*kBefore=*/true>(inner, at.warp,
-                                  [&](int t) { return less_dots<G>(rounded(products[t]), l, t); });
+                                  [&](int t) { return less_dots(at, rounded(products[t]), l, t); });
     }
     Rows dx;
-    const float* after = later_sums(at, at.chunk) + l * kDim + lane_id() % 4 * 2;
+    const float* after = later_sums(at, at.chunk) + l * kDim + at.quad() * 2;
 #pragma unroll
     for (int n = 0; n < kBlocks * 2; ++n) {
       const float2 pair = *reinterpret_cast<const float2*>(after + n * 8);
@@ -148,29 +149,40 @@ __device__ __forceinline__ void far_keys(const Sequence<G>& at, const Fragments&
   });
 }
 
-/// Begins to copy the warp's rows of k and v of an earlier chunk; of what is before the first, the
-/// two tiles that a band may touch.
+/// Begins to load a chunk's rows of k and v. By one thread, which tells the event what to expect.
 template <typename G>
-__device__ __forceinline__ void copy_keys(const Sequence<G>& at, int offset) {
-  const int chunk = at.chunk + offset;
-  if (chunk >= 0 || (chunk == -1 && at.warp >= kTiles - kGroups + 1)) at.copy_band(offset, kK, kV);
+__device__ __forceinline__ void begin_key_rows(const Sequence<G>& at, const RowMaps& maps,
+                                               int offset) {
+  const CopyEvent event = copy_event<G>(kKeyRows);
+  begin_chunk(at, maps, kK, at.chunk + offset, at.band_chunk(0, offset), event);
+  begin_chunk(at, maps, kV, at.chunk + offset, at.band_chunk(1, offset), event);
 }
-
-/// Begins to load what the walk begins with.
+/// When they have arrived. A barrier must follow.
 template <typename G>
-__device__ __forceinline__ void begin_keys(const Sequence<G>& at) {
-  copy_keys(at, 0), copy_keys(at, -1);
+__device__ __forceinline__ void clear_dead_keys(const Sequence<G>& at, int offset) {
+  if (at.chunk + offset < 0) return;  // there are zeros
+  const uint32_t live = at.live(at.tile() + offset * kTiles);
+  clear_dead(at, at.band_chunk(0, offset), live), clear_dead(at, at.band_chunk(1, offset), live);
+}
+template <typename G>
+__device__ __forceinline__ void clear_weight_sums(const Sequence<G>& at) {
 #pragma unroll
   for (int field = 0; field < G::kFields; ++field)
-    *weight_sum<G>(shared_at<float>(G::kWeightSums), at.warp, field) = 0.f;
+    *weight_sum(at, shared_at<float>(G::kWeightSums), field) = 0.f;
 }
 template <typename G>
-__device__ __forceinline__ void walk_keys(Sequence<G>& at) {
+__device__ __forceinline__ void walk_keys(Sequence<G>& at, const RowMaps& maps) {
 #pragma unroll 1
   for (;;) {
     at.forget();
+    finish_stores<0>();  // of results, where features come
     meet_block();
-    copy_keys(at, -2);
+    const bool more = at.chunk > 0;
+    copy_event<G>(kQueryRows).wait((at.chunks - 1 - at.chunk) & 1);
+    if (more && threadIdx.x == kThreads) {
+      copy_event<G>(kKeyRows).expect(2 * kChunkBytes);
+      begin_key_rows(at, maps, -2);
+    }
     make_key_features(at);
     show_to_warpgroup();
     meet_block();
@@ -190,16 +202,18 @@ __device__ __forceinline__ void walk_keys(Sequence<G>& at) {
     Fragments of_values;
 #pragma unroll
     for (int s = 0; s < kBlocks; ++s) of_values[s] = rounded(dv[s]);
-    wait_for_copies();
+    if (more) copy_event<G>(kKeyRows).wait((at.chunks - at.chunk) & 1), clear_dead_keys(at, -2);
     show_to_warpgroup();
     arrive_at_barrier(kValuesMade, kBlockThreads);
     named_barrier(kDotsMade, kBlockThreads);
     far_keys(at, v, dk);
     const uint32_t stage = at.memory + G::kKeyStage + at.warp * kTileBytes;
-    at.write(kDk, dk, stage), at.write(kDv, of_values, stage);
-    if (at.chunk == 0) break;
+    begin_store(at, maps, kDk, dk, stage),
+        begin_store(at, maps, kDv, of_values, stage + kChunkBytes);
+    if (!more) break;
     at.step_back();
   }
+  finish_stores<0>();
 }
 
 }  // namespace fmmformer::cuda::narrow::both_sides

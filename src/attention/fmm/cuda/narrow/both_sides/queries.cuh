@@ -34,12 +34,14 @@ __device__ __forceinline__ void make_query_features(const Sequence<G>& at) {
 template <typename G>
 __device__ __forceinline__ void near_queries(const Band<G>& band, Rows& dq) {
   const Sequence<G>& at = band.at;
-  const float* log_sums = reinterpret_cast<const float*>(near_numbers(at, at.chunk, false));
-  const float log_sum[2] = {log_sums[row_of(0)], log_sums[row_of(2)]};
+  const float* log_sums = reinterpret_cast<const float*>(near_numbers<G>(at.warp, at.chunk, false));
+  const float log_sum[2] = {log_sums[at.row(0)], log_sums[at.row(2)]};
   uint32_t kept = ~0u;
   if (G::kDrops)
-    kept = reinterpret_cast<const uint32_t*>(near_numbers(at, at.chunk, true))[lane_id()];
+    kept = reinterpret_cast<const uint32_t*>(near_numbers<G>(at.warp, at.chunk, true))[at.lane];
   Block p[kGroups], dp[kGroups];
+  uint32_t live_keys[kGroups];
+  band.find_live(live_keys);
   {
     Fragments q, grad;
     load_rows(q, at.own_tile(0), by_row(at.lane));
@@ -51,6 +53,7 @@ __device__ __forceinline__ void near_queries(const Band<G>& band, Rows& dq) {
       band.products(dp[group], grad, group);
     }
   }
+  band.hide_dead(p, live_keys);
   float dot[2] = {0.f, 0.f};
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
@@ -116,39 +119,23 @@ __device__ __forceinline__ void add_query_gradient(const Sequence<G>& at, MapInd
   }
 }
 
-/// u += dot z, z being the sum of the keys' feature rows that each query sees: of the chunk's by a
-/// triangle of dots; of those before by two more of the state's rows.
+/// Begins z, the sum of the keys' feature rows that each query sees: of the chunk's by a triangle
+/// of ones; of those before by two more of the state's rows.
 template <typename G>
-__device__ __forceinline__ void add_key_sums(const Sequence<G>& at, Rows& u, const float (&dot)[2],
-                                             uint64_t keys, uint64_t state) {
+__device__ __forceinline__ void begin_key_sums(const Sequence<G>& at, Rows& z, uint64_t keys,
+                                               uint64_t state) {
   constexpr int kTileStep = kTileBytes >> 4;
-  uint32_t dots[2] = {Bf16::pack(dot[0], dot[0]), Bf16::pack(dot[1], dot[1])};
-  const auto add_triangle = [&] {
-    Fragment seen[kTiles];
-    make_seen</*kBefore=*/false>(seen, at.warp, [&](int) {
-      return Fragment{{dots[0], dots[1], dots[0], dots[1]}};
-    });
-    begin_warpgroup_products();
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) begin_32<true, true>(u, seen[t], keys + t * kTileStep);
-  };
-  const bool first = lane_id() % 4 == 0;
+  Fragment seen[kTiles];
+  make_seen</*kBefore=*/false>(seen, at.warp, [&](int) {
+    return Fragment{{kOnes, kOnes, kOnes, kOnes}};
+  });
+  const uint32_t first = at.quad() == 0 ? kOnes : 0;
   // The product takes sixteen rows, and these are the last of the state: with eight before them.
-  const Fragment before = {{0, 0, first ? dots[0] : 0, first ? dots[1] : 0}};
-  add_triangle();
-  begin_32<true, true>(u, before, state + kBlocks * kTileStep - kTileStep / 2);
-  await_warpgroup_products();
-  arrived(u);
-  if (at.chunk > 0) return;
-    // Of a query that sees few keys little is left: what rounding took away counts as well.
+  const Fragment before = {{0, 0, first, first}};
+  begin_warpgroup_products();
+  begin_32<false, true>(z, before, state + kBlocks * kTileStep - kTileStep / 2);
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float rest = dot[r] - float(Elem(dot[r]));
-    dots[r] = Bf16::pack(rest, rest);
-  }
-  add_triangle();
-  await_warpgroup_products();
-  arrived(u);
+  for (int t = 0; t < kTiles; ++t) begin_32<true, true>(z, seen[t], keys + t * kTileStep);
 }
 
 /// dq += the far fields' gradients; dots, with a minus, for the keys. With u = sum_j <dO_i w, v_j>
@@ -159,15 +146,14 @@ __device__ __forceinline__ void far_queries(const Sequence<G>& at, Rows& dq) {
   constexpr int kTileStep = kTileBytes >> 4;
   constexpr float kTiny = 1e-30f;  // for dead rows, whose factor is 0
   const uint64_t values = rows_operand(at.band_chunk(1, 0));
-  Fragments of_tile;
-  load_rows(of_tile, at.own_tile(1), by_row(at.lane));
   const float of_dots = at.row_sums() ? -reciprocal(at.args.far_scale) : 0.f;
   each_map_in_turn<G>([&](int l) {
     const uint64_t keys = rows_operand(at.features(0)) + l * kChunkStep,
                    state = rows_operand(at.memory + G::kBefore) + l * (Entry::kStateBytes >> 4);
-    Rows u;
+    Rows u, z;
     {
-      Fragments grad = {of_tile[0], of_tile[1]};
+      Fragments grad;
+      load_rows(grad, at.own_tile(1), by_row(at.lane));
       weigh(at, grad, l);
       Fragment inner[kTiles];
       {
@@ -180,47 +166,51 @@ __device__ __forceinline__ void far_queries(const Sequence<G>& at, Rows& dq) {
         arrived(products), arrived(u);
         round_seen</*kBefore=*/false>(inner, products, at.warp);
       }
-      begin_warpgroup_products();
+      begin_key_sums(at, z, keys, state);
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) begin_32<true, true>(u, inner[t], keys + t * kTileStep);
       await_warpgroup_products();
-      arrived(u);
+      arrived(u), arrived(z);
     }
     Fragments f;
     load_rows(f, query_features(at, l) + at.warp * kTileBytes, by_row(at.lane));
-    float dot[2] = {0.f, 0.f};
+    float dot[2] = {0.f, 0.f}, of_odd[2] = {0.f, 0.f};
 #pragma unroll
     for (int i = 0; i < kBlocks * 4; ++i) {
       float low, high;
       Bf16::unpack(f[i / 4].r[i % 4], low, high);
       const float* pair = u[i / 4][i % 4 / 2] + i % 2 * 2;
-      dot[i % 2] += low * pair[0], dot[i % 2] += high * pair[1];
+      dot[i % 2] += low * pair[0], of_odd[i % 2] += high * pair[1];
     }
     Elem* dots = shared_at<Elem>(G::kDots) + l * kRows + at.warp * kBlockDim;
-    float factor[2];
+    float factor[2], rounded_factor[2];
     load_factors(at, l, factor);
+    Bf16::unpack(Bf16::pack(factor[0], factor[1]), rounded_factor[0], rounded_factor[1]);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       // Rows have their factor rounded: a dot must not, being the same for all channels.
-      const float scale = factor[r] * reciprocal(fmaxf(float(Elem(factor[r])), kTiny));
-      dot[r] = quad_sum(dot[r]) * (of_dots * scale);
+      const float scale = factor[r] * reciprocal(fmaxf(rounded_factor[r], kTiny));
+      dot[r] = quad_sum(dot[r] + of_odd[r]) * (of_dots * scale);
     }
-    if (const int r = lane_id() % 4; r < 2) dots[row_of(2 * r)] = Elem(r ? dot[1] : dot[0]);
+    if (const uint32_t r = at.quad(); r < 2) dots[at.row(0) + r * 8] = Elem(r ? dot[1] : dot[0]);
     if (l == G::kMaps - 1) arrive_at_barrier(kDotsMade, kBlockThreads);
-    add_key_sums(at, u, dot, keys, state);
+#pragma unroll
+    for (int i = 0; i < kBlocks * 8; ++i)
+      u[i / 8][i / 4 % 2][i % 4] += dot[i % 4 / 2] * z[i / 8][i / 4 % 2][i % 4];
     with_map<G>(l, [&](auto map) { add_query_gradient(at, map, f, factor, dq, u); });
   });
 }
 
-/// Begins to load what the walk begins with.
+/// Waits for what the chunk at hand needs of rows. A barrier must follow.
 template <typename G>
-__device__ __forceinline__ void begin_queries(const Sequence<G>& at) {
-  at.copy_own(0, kQ, kGradOut);
-  begin_near_entry(at, at.chunk);
-  begin_far_entry(at, at.chunk);
+__device__ __forceinline__ void finish_query_rows(const Sequence<G>& at) {
+  const int turn = (at.chunks - 1 - at.chunk) & 1;
+  copy_event<G>(kKeyRows).wait(turn), copy_event<G>(kQueryRows).wait(turn);
+  const uint32_t live = at.live(at.tile());
+  clear_dead(at, at.own_chunk(0, 0), live), clear_dead(at, at.own_chunk(1, 0), live);
 }
 template <typename G>
-__device__ __forceinline__ void walk_queries(Sequence<G>& at) {
+__device__ __forceinline__ void walk_queries(Sequence<G>& at, const RowMaps& maps) {
   StateAfter<G> state;
   const Band<G> band(at);
 #pragma unroll 1
@@ -231,31 +221,30 @@ __device__ __forceinline__ void walk_queries(Sequence<G>& at) {
       near_queries(band, dq);
     else
       clear(dq);
-    wait_for_copies();
+    copy_event<G>(kFarEntry).wait((at.chunks - 1 - at.chunk) & 1);
+    finish_stores<0>();  // of dq, where the next rows come
     show_to_warpgroup();
     meet_block();
     const bool more = at.chunk > 0;
+    if (more && threadIdx.x == 0) begin_query_rows(at, maps, -1);
     state.show(at);
     make_query_features(at);
-    if (more) at.copy_own(-1, kQ, kGradOut), begin_near_entry(at, at.chunk - 1);
-    commit_copies();
     show_to_warpgroup();
     meet_block();
     far_queries(at, dq);
     named_barrier(kStateRead, kThreads);
-    at.write(kDq, dq, at.memory + G::kStage + at.warp * G::kStageStride);
-    if (more) {
-      __syncwarp();
-      begin_far_entry(at, at.chunk - 1);
-      commit_copies();
-      state.add(at);
-    }
+    if (more && threadIdx.x == 0) begin_far_entry(at, at.chunk - 1);
+    if (at.chunk == 1) clear_state_before<G>();
+    const uint32_t stage = at.own_chunk(at.warp / 2, 1) + (2 + at.warp % 2) * kTileBytes;
+    begin_store(at, maps, kDq, dq, stage);
+    if (more) state.add(at);
     named_barrier(kValuesMade, kBlockThreads);
     if (!more) break;
     at.step_back();
-    wait_for_older_copies();  // of rows, and of the band's numbers
+    finish_query_rows(at);
     __syncwarp();
   }
+  finish_stores<0>();
 }
 
 }  // namespace fmmformer::cuda::narrow::both_sides

@@ -15,6 +15,7 @@
 
 #include "attention/fmm/cuda/barrier.cuh"
 #include "attention/fmm/cuda/narrow/near.cuh"
+#include "attention/fmm/cuda/narrow/row_copies.cuh"
 
 namespace fmmformer::cuda::narrow::both_sides {
 
@@ -33,7 +34,8 @@ struct Shape {
   static constexpr Sweep kSweep = Sweep::kBoth;
   static constexpr bool kForward = false, kOfKeys = false;
   static constexpr int kOwnTensors = 2;
-  // k, v: the chunk at hand, the one before, the next on its way. q, grad_out: the one after, too.
+  // k, v: the chunk at hand, the one before, the next on its way. q, grad_out: the one after, too,
+  // of which two tiles are enough: the others are where dq is staged.
   static constexpr int kSlots = 3, kOwnSlots = 3;
   static constexpr int kStateBytes = kDim * kRowBytes, kNumberBytes = 0, kRowNumbers = 0;
   static constexpr int kLogSumExp = 0;
@@ -44,13 +46,12 @@ struct Shape {
   static constexpr int kQueries = kFeatures + kMaps * kChunkBytes;   // of queries, scaled
   static constexpr int kStates = kQueries + kMaps * kChunkBytes;     // after: [maps][kStateBytes]
   static constexpr int kBefore = kStates + kMaps * kStateBytes;      // before: see Entry
-  static constexpr int kStage = kMaps > 1 ? kBefore : kBefore + Entry::kStateBytes;  // see walk
-  static constexpr int kStageStride = kMaps > 1 ? kMaps* Entry::kStateBytes / kWarps : kTileBytes;
-  // For results of keys: of use to no one any more, or where queries still read the only map's, of
-  // their own.
-  static constexpr int kKeyStage = kMaps > 1 ? kFeatures : kStage + kWarps* kStageStride;
+  // For dk and dv: features of two maps, of use to no one any more; or where queries still read
+  // the last, of their own.
+  static constexpr int kAfterStates = kBefore + kMaps * Entry::kStateBytes;
+  static constexpr int kKeyStage = kMaps > 2 ? kFeatures : kAfterStates;
   static constexpr int kNear =
-      kStage + kWarps * kStageStride + (kMaps > 1 ? 0 : kChunkBytes);  // [kNearTiles][2][groups]
+      kAfterStates + (kMaps > 2 ? 0 : 2 * kChunkBytes);  // [kNearTiles][2][groups]
   static constexpr int kBias = kNear + kNearTiles * 2 * kGroups * kPartBytes;  // see Band
   static constexpr int kWeights = kBias + 2 * kGroups * kWarpSize * 16;        // see load_weights
   static constexpr int kOperands = kWeights + kFields * kDim * 4;
@@ -61,12 +62,17 @@ struct Shape {
   static constexpr int kBits = kLogSums + 2 * Entry::kRowBytes;
   static constexpr int kSums = kBits + 2 * Entry::kBitBytes;  // of queries times dots: two
   static constexpr int kDots = kSums + 2 * kMaps * kDim * 4;  // Elem [maps][kRows]
-  static constexpr int kBases = kDots + kMaps * kRows * 2;
-  static constexpr int kLive = kBases + kTensors * 8;  // see Sequence
+  static constexpr int kBases = kDots + kMaps * kRows * 2;    // see Event
+  static constexpr int kLive = kBases + kTensors * 8;         // see Sequence
   static constexpr int kWeightSums = kLive + (kLongest / 32 + 4) * 4;
   static constexpr int kBytes = kWeightSums + kWarps * kFields * kDim * 4;
-  static_assert(kBytes <= kBothSidesBytes && kStates % 512 == 0 && kBefore % 512 == 0);
+  static_assert(kBytes <= kBothSidesBytes && kStates % 512 == 0 && kBefore % 512 == 0 &&
+                kKeyStage % 512 == 0 && kBases % 8 == 0);
 };
+
+/// What arrives: rows of k and v; of q and grad_out, with numbers for the band; what forward kept
+/// for the far fields.
+enum Event { kKeyRows, kQueryRows, kFarEntry };
 
 /// Scaled feature rows of the chunk's queries.
 template <typename G>
@@ -78,12 +84,12 @@ template <typename G>
 __device__ __forceinline__ void load_factors(const Sequence<G>& at, int map, float (&factor)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r)
-    factor[r] = shared_at<float>(G::kFactors)[map * kRows + at.warp * kBlockDim + row_of(2 * r)];
+    factor[r] = shared_at<float>(G::kFactors)[map * kRows + at.warp * kBlockDim + at.row(2 * r)];
 }
 /// Dots, with a minus, of a tile's queries 2t and 2t + 1 or, `upper`, 8 and 9 later.
 template <typename G>
-__device__ __forceinline__ uint32_t dot_pair(int map, int tile, int upper) {
-  return shared_at<uint32_t>(G::kDots)[map * (kRows / 2) + tile * 8 + upper * 4 + lane_id() % 4];
+__device__ __forceinline__ uint32_t dot_pair(const Sequence<G>& at, int map, int tile, int upper) {
+  return shared_at<uint32_t>(G::kDots)[map * (kRows / 2) + tile * 8 + upper * 4 + at.quad()];
 }
 /// Sums of later queries' feature rows times dots, [maps][kDim], as of a chunk.
 template <typename G>

@@ -50,16 +50,16 @@ struct StateAfter {
   }
   /// The sums of sixteen channels, from this chunk's place to the one before.
   static __device__ __forceinline__ void add_dots(const Sequence<G>& at, int block) {
-    const int channel = block * kBlockDim + lane_id() / 4;
+    const int channel = block * kBlockDim + at.row(0);
     const float* from = later_sums(at, at.chunk) + channel;
     float c[4] = {from[0], 0.f, from[8], 0.f};
     const uint32_t rows = query_features(at, block / 2) + (by_column(at.lane) ^ block % 2 * 32);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t)
       Bf16::multiply(c, load_turned_matrix(rows + t * kTileBytes),
-                     {{dot_pair<G>(block / 2, t, 0), dot_pair<G>(block / 2, t, 1)}});
+                     {{dot_pair(at, block / 2, t, 0), dot_pair(at, block / 2, t, 1)}});
     float* to = later_sums(at, at.chunk - 1) + channel;
-    if (lane_id() % 4 == 0) to[0] = c[0], to[8] = c[2];
+    if (at.quad() == 0) to[0] = c[0], to[8] = c[2];
   }
 };
 
