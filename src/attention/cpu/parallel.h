@@ -25,17 +25,23 @@ inline Arena& thread_arena() {
 }
 
 /// Runs work(task, arena) for every task in [0, tasks), spread over torch's threads where that
-/// pays; a task is about `cost` multiply-adds. Each thread takes the next task when it is done with
-/// one, so that a core which others use too holds nobody up. What a task computes must not depend
-/// on which thread runs it.
+/// pays; a task is about `cost` multiply-adds. Each thread has a run of neighbouring tasks, mostly
+/// heads that lie side by side in every row, and, done with these, takes from the others' runs, so
+/// that a core which others use too holds nobody up. What a task computes must not depend on which
+/// thread runs it.
 template <typename Work>
 void parallel_tasks(int64_t tasks, int64_t cost, const Work& work) {
   const int64_t least = std::max<int64_t>(1, kWorkWorthAThread / std::max<int64_t>(cost, 1));
   const int64_t workers =
       std::clamp<int64_t>((tasks + least - 1) / least, 1, at::get_num_threads());
-  std::atomic<int64_t> next = 0;
-  const auto run = [&](int64_t, int64_t) {
-    for (int64_t task = next++; task < tasks; task = next++) work(task, thread_arena());
+  std::vector<std::atomic<int64_t>> taken(static_cast<size_t>(workers));  // of every run
+  const auto run = [&](int64_t worker, int64_t) {
+    for (int64_t n = 0; n < workers; ++n) {
+      const int64_t whose = (worker + n) % workers;
+      const int64_t begin = tasks * whose / workers, end = tasks * (whose + 1) / workers;
+      for (int64_t task = begin + taken[whose]++; task < end; task = begin + taken[whose]++)
+        work(task, thread_arena());
+    }
   };
 #ifdef FMMFORMER_STD_THREADS  // thread sanitizer builds: it does not understand OpenMP's barriers
   std::vector<std::thread> threads;
