@@ -49,7 +49,8 @@ struct FeatureTile {
   Real* values;  // [kChunk, R]: values[i][l * padded(D) + c] = f_l(x_i)[c]; rows that are not live
                  // are zeros
   Real* exps;    // [kChunk, padded D]: exp(-|x|), where a map needs it
-  Real* reciprocals;  // [kChunk, maps]: of sum_d phi, where features are unit features
+  Real* reciprocals;       // [kChunk, maps]: of sum_d phi, where features are unit features
+  bool keeps_exps = true;  // whether anybody wants `exps`
 
   FeatureTile(const FeatureLayout& layout, Arena& arena)
       : values(arena.take<Real>(kChunk * feature_width(layout))),
@@ -95,11 +96,12 @@ HWY_INLINE void map_together(const FeatureLayout& layout, int64_t count, const R
   constexpr int64_t kLanes = hn::MaxLanes(d);
   const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
   Real *exps = result.exps, *values = result.values;
+  const bool keeps_exps = result.keeps_exps;
   for (int64_t i = 0; i < count; ++i, values += stride) {
     next.ask();
     for (int64_t c = 0; c < width; c += kLanes, tile += kLanes, exps += kLanes) {
       const auto x = hn::Load(d, tile), e = exp_minus_abs(d, x);
-      hn::Store(e, d, exps);
+      if (keeps_exps) hn::Store(e, d, exps);
       Real* to = values + c;
       ((hn::Store(feature_value(ops, kMaps, x, e), d, to), to += width), ...);
     }
@@ -150,29 +152,40 @@ HWY_INLINE bool has_maps(const FeatureLayout& layout) {
          std::equal(std::begin(kWanted), std::end(kWanted), layout.feature_maps);
 }
 
+/// Calls use.operator()<maps...>() where the layout has one of the paper's three lists of maps.
+template <typename Use>
+HWY_INLINE bool with_maps_of_paper(const FeatureLayout& layout, const Use& use) {
+  using enum FeatureMap;
+  if (has_maps<kElu>(layout)) {
+    use.template operator()<kElu>();
+  } else if (has_maps<kElu, kEluFlip>(layout)) {
+    use.template operator()<kElu, kEluFlip>();
+  } else if (has_maps<kElu, kEluFlip, kTanh1>(layout)) {
+    use.template operator()<kElu, kEluFlip, kTanh1>();
+  } else {
+    return false;
+  }
+  return true;
+}
+
 /// The features of the rows [begin, begin + count) that `tile` holds.
 template <typename Real>
 HWY_NOINLINE void feature_rows(const FeatureLayout& layout, const Rows& rows, int64_t begin,
                                int64_t count, const Real* tile, NextRows& next,
                                FeatureTile<Real>& result) {
-  using enum FeatureMap;
   const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
-  if (has_maps<kElu>(layout)) {  // the paper's three lists
-    map_together<kElu>(layout, count, tile, next, result);
-  } else if (has_maps<kElu, kEluFlip>(layout)) {
-    map_together<kElu, kEluFlip>(layout, count, tile, next, result);
-  } else if (has_maps<kElu, kEluFlip, kTanh1>(layout)) {
-    map_together<kElu, kEluFlip, kTanh1>(layout, count, tile, next, result);
-  } else {
-    map_in_turn(layout, count, tile, next, result);
-  }
+  const bool together = with_maps_of_paper(
+      layout, [&]<FeatureMap... kMaps>() {
+        map_together<kMaps...>(layout, count, tile, next, result);
+      });
+  if (!together) map_in_turn(layout, count, tile, next, result);
   if (layout.unit_features) {
     for (int64_t i = 0; i < count; ++i) {
       make_unit_features(layout.maps, width, result.values + i * stride,
                          result.reciprocals + i * layout.maps);
     }
   }
-  if (rows.mask == nullptr && begin >= 0 && begin + count <= rows.length) return;
+  if (rows.all_live(begin, count)) return;
   for (int64_t i = 0; i < count; ++i) {
     if (!rows.live(begin + i)) zero_row(result.values, i * stride, (i + 1) * stride);
   }
@@ -188,6 +201,26 @@ HWY_INLINE void unit_feature_gradient(int maps, int64_t width, const Real* featu
     const auto scale = hn::Set(d, reciprocals[l]);
     for (int64_t c = 0; c < width; c += hn::Lanes(d)) {
       hn::Store(hn::Mul(hn::Sub(hn::Load(d, gradient + c), dot), scale), d, gradient + c);
+    }
+  }
+}
+
+// dx = sum_l phi_l'(x) gradient_l, all maps of a tile in one pass.
+template <FeatureMap... kMaps, typename Real>
+HWY_INLINE void map_backward_together(const FeatureLayout& layout, int64_t count, const Real* tile,
+                                      const Real* exps, const Real* gradient, Real* dx) {
+  const hn::ScalableTag<Real> d;
+  const VectorOps<decltype(d)> ops{d};
+  constexpr int64_t kLanes = hn::MaxLanes(d);
+  const int64_t width = padded(layout.head_dim), stride = feature_width(layout);
+  for (int64_t i = 0; i < count; ++i, gradient += stride) {
+    for (int64_t c = 0; c < width; c += kLanes, tile += kLanes, exps += kLanes, dx += kLanes) {
+      const auto x = hn::Load(d, tile), e = hn::Load(d, exps);
+      const Real* from = gradient + c;
+      auto sum = hn::Zero(d);
+      ((sum = hn::MulAdd(feature_slope(ops, kMaps, x, e), hn::Load(d, from), sum), from += width),
+       ...);
+      hn::Store(sum, d, dx);
     }
   }
 }
@@ -221,7 +254,11 @@ HWY_NOINLINE void feature_rows_backward(const FeatureLayout& layout, int64_t cou
                             features.reciprocals + i * layout.maps, gradient + i * stride);
     }
   }
-  for (int l = 0; l < layout.maps; ++l) {
+  const bool together = with_maps_of_paper(
+      layout, [&]<FeatureMap... kMaps>() {
+        map_backward_together<kMaps...>(layout, count, tile, features.exps, gradient, dx);
+      });
+  for (int l = 0; l < layout.maps && !together; ++l) {
     with_map(layout.feature_maps[l], [&](auto map) {
       map_rows_backward<decltype(map)::value>(layout, count, tile, features.exps,
                                               gradient + l * width, l == 0, dx);

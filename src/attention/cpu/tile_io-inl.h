@@ -25,6 +25,10 @@ struct Rows {
   HWY_INLINE bool live(int64_t row) const {
     return row >= 0 && row < length && (mask == nullptr || mask[row]);
   }
+  /// The rows [begin, begin + count) exist and nothing is masked: the common case, asked once.
+  HWY_INLINE bool all_live(int64_t begin, int64_t count) const {
+    return mask == nullptr && begin >= 0 && begin + count <= length;
+  }
 };
 
 template <typename Args>
@@ -226,8 +230,7 @@ HWY_NOINLINE void load_rows(Element element, const View& view, const Rows& rows,
                             int64_t count, int64_t dim, Real* tile) {
   const int64_t stride = padded(dim);
   int64_t offset = row_offset(view, rows, begin);
-  const bool plain =
-      rows.mask == nullptr && begin >= 0 && begin + count <= rows.length && dim == stride;
+  const bool plain = rows.all_live(begin, count) && dim == stride;
   if (plain && element == native_element<Real>()) {  // nothing to look at but the rows themselves
     const Real* from = static_cast<const Real*>(view.data) + offset;
     for (int64_t i = 0; i < count; ++i, from += view.row_stride, tile += stride)

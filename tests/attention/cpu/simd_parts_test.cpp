@@ -68,6 +68,65 @@ void CheckProducts() {
   }
 }
 
+// Far from the band the left factor holds NaN, which must not be multiplied.
+template <typename T>
+void check_band(int64_t columns, const Band& band) {
+  constexpr int64_t kRows = 24, kDepth = 40;
+  auto a = random_numbers<T>(kRows * kDepth, 8);
+  const auto b = random_numbers<T>(kDepth * columns, 9);
+  std::vector<T> c(kRows * columns + 16);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t p = 0; p < kDepth; ++p) {
+      T& number = a[r * kDepth + p];
+      if (p < r - band.before || p > r + band.after) number = T(0);
+      if (p < r - band.before - 8 || p > r + band.after + 8)
+        number = std::numeric_limits<T>::quiet_NaN();
+    }
+  }
+  product_of_band(kRows, columns, kDepth, band, left_rows(a.data(), kDepth),
+                  RowTile<const T>{b.data(), columns}, RowTile<T>{c.data(), columns},
+                  Into::kOverwrite);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t n = 0; n < columns; ++n) {
+      double expected = 0;
+      for (int64_t p = 0; p < kDepth; ++p) {
+        if (p >= r - band.before && p <= r + band.after)
+          expected += static_cast<double>(a[r * kDepth + p]) * b[p * columns + n];
+      }
+      ASSERT_NEAR(c[r * columns + n], expected, sizeof(T) == 4 ? 1e-4 : 1e-12)
+          << columns << " columns, row " << r;
+    }
+  }
+}
+
+void CheckBands() {
+  for (const int64_t columns : {16, 32, 48, 64, 80}) {
+    for (const Band& band :
+         {Band{}, Band{.before = 0, .after = 8}, Band{.before = -3, .after = 7}, Band{.after = 0},
+          Band{.before = 0}, Band{.before = 30, .after = -26}}) {
+      check_band<float>(columns, band);
+      check_band<double>(columns, band);
+    }
+  }
+}
+
+void CheckProductsOntoAnotherTile() {
+  constexpr int64_t kRows = 8, kColumns = 48, kDepth = 130;
+  const auto a = random_numbers<double>(kRows * kDepth, 10),
+             b = random_numbers<double>(kDepth * kColumns, 11),
+             start = random_numbers<double>(kRows * kColumns, 12);
+  std::vector<double> c(kRows * kColumns);
+  product_onto(start.data(), kRows, kColumns, kDepth, left_rows(a.data(), kDepth),
+               RowTile<const double>{b.data(), kColumns}, RowTile<double>{c.data(), kColumns});
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t n = 0; n < kColumns; ++n) {
+      double expected = start[r * kColumns + n];
+      for (int64_t p = 0; p < kDepth; ++p) expected += a[r * kDepth + p] * b[p * kColumns + n];
+      ASSERT_NEAR(c[r * kColumns + n], expected, 1e-11);
+    }
+  }
+}
+
 template <typename T>
 void check_lanes() {
   const hn::ScalableTag<T> d;
@@ -186,6 +245,8 @@ namespace cpu {
 namespace {
 
 HWY_EXPORT(CheckProducts);
+HWY_EXPORT(CheckBands);
+HWY_EXPORT(CheckProductsOntoAnotherTile);
 HWY_EXPORT(CheckLanes);
 HWY_EXPORT(CheckTransposes);
 HWY_EXPORT(CheckTriangles);
@@ -209,6 +270,12 @@ void on_every_target(const Check& check) {
 
 TEST(SimdParts, ProductsEqualPlainLoopsForAnyShape) {
   on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckProducts)(); });
+}
+TEST(SimdParts, ProductsOfABandLeaveOutWhatIsFarFromIt) {
+  on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckBands)(); });
+}
+TEST(SimdParts, ProductsAddToAnotherTile) {
+  on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckProductsOntoAnotherTile)(); });
 }
 TEST(SimdParts, LanesOfEightRowsAreCombinedRowByRow) {
   on_every_target([] { HWY_DYNAMIC_DISPATCH(CheckLanes)(); });

@@ -82,14 +82,16 @@ HWY_INLINE void dots_of_queries(const SweepArgs<Real>& args, const Rows& rows, i
                                 const Real* normalisers, Real* through, double* weight_sum) {
   sums_of_lanes(hn::ScalableTag<Real>(), products, through);
   for (int64_t i = 0; i < kRowsTogether; ++i) through[i] /= normalisers[i];
-  for (int64_t i = 0; i < kRowsTogether; ++i) {
+  for (int64_t i = 0; i < kRowsTogether && !rows.all_live(begin, kRowsTogether); ++i) {
     if (!rows.live(begin + i)) through[i] = Real(0);
-    *weight_sum += static_cast<double>(through[i] * args.far_scale);
+  }
+  double sum = 0;
+  for (int64_t i = 0; i < kRowsTogether; ++i) sum += static_cast<double>(through[i]);
+  *weight_sum += sum * static_cast<double>(args.far_scale);
+  for (int64_t i = 0; i < kRowsTogether && !normalisers_have_gradients(args, map); ++i) {
     if (!normaliser_has_gradient(args, map, normalisers[i])) through[i] = Real(0);
   }
-  if (begin >= args.length) return;
-  std::copy_n(through, std::min(kRowsTogether, args.length - begin),
-              dots_of(args, rows, map) + begin);
+  copy_of_rows(args, begin, through, dots_of(args, rows, map) + begin);
 }
 
 /// Row by row: dots, and U turned into the gradient of the query features, factor * (U - dot * sum
@@ -131,14 +133,16 @@ HWY_NOINLINE void gradient_of_query_features(const SweepArgs<Real>& args, const 
   }
 }
 
-/// The keys [first, first + count) of the chunk join `sums_t`, which is S transposed.
+/// `after` = `before`, which is S transposed, and the keys [first, first + count) of the chunk.
+/// Both may be the same.
 template <typename Real>
 HWY_INLINE void add_keys_transposed(const SweepArgs<Real>& args, int64_t first, int64_t count,
-                                    const Real* k_features, const Real* v, Real* sums_t) {
+                                    const Real* k_features, const Real* v, const Real* before,
+                                    Real* after) {
   const int64_t features = feature_width(args), value_width = padded(args.value_dim);
-  product(value_width, features, count, left_transposed(v + first * value_width, value_width),
-          RowTile<const Real>{k_features + first * features, features},
-          RowTile<Real>{sums_t, features}, Into::kAdd);
+  product_onto(
+      before, value_width, features, count, left_transposed(v + first * value_width, value_width),
+      RowTile<const Real>{k_features + first * features, features}, RowTile<Real>{after, features});
 }
 
 /// The queries [begin, begin + count) in tiles.q and tiles.grad: the near field's part of all

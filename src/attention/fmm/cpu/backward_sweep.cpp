@@ -43,10 +43,8 @@ void keep_states(const SweepArgs<Real>& args, const Rows& rows, QueryTiles<Real>
     feature_rows(args, rows, begin, kChunk, tiles.own_k, next, tiles.k_features);
     for (int64_t first = 0; first < kChunk && begin + first + kept.step < args.length;
          first += kept.step) {
-      Real* after = kept.sums_t(begin + first + kept.step);
-      copy_row(kept.sums_t(begin + first), kept.sums_size, after);
       add_keys_transposed<Real>(args, first, kept.step, tiles.k_features.values, tiles.own_v,
-                                after);
+                                kept.sums_t(begin + first), kept.sums_t(begin + first + kept.step));
     }
     if (begin + kChunk >= args.length) break;
     Real* after = kept.key_sums(begin + kChunk);

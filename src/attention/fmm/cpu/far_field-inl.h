@@ -78,12 +78,28 @@ HWY_INLINE Real normaliser_from_sum(const SweepArgs<Real>& args, int map, Real s
   return std::abs(sum) >= args.eps ? sum : std::copysign(args.eps, sum);
 }
 
-/// Whether the normaliser's gradient flows: not through a constant, not through the guard of a
-/// signed map.
+/// Whether the normaliser's gradient flows in all rows: not through a constant, not through the
+/// guard of a signed map.
+template <typename Real>
+HWY_INLINE bool normalisers_have_gradients(const SweepArgs<Real>& args, int map) {
+  return has_row_sums(args) && !is_signed(args.feature_maps[map]);
+}
+/// ... and in one row.
 template <typename Real>
 HWY_INLINE bool normaliser_has_gradient(const SweepArgs<Real>& args, int map, Real normaliser) {
   return has_row_sums(args) &&
          (!is_signed(args.feature_maps[map]) || std::abs(normaliser) > args.eps);
+}
+
+/// Copies a number for each of the kRowsTogether rows from `begin` on, as far as these exist.
+template <typename Real>
+HWY_INLINE void copy_of_rows(const SweepArgs<Real>& args, int64_t begin, const Real* from,
+                             Real* to) {
+  if (begin + kRowsTogether <= args.length) {
+    std::copy_n(from, kRowsTogether, to);  // of a size that the compiler knows: no call
+  } else {
+    for (int64_t i = 0; begin + i < args.length; ++i) to[i] = from[i];
+  }
 }
 
 /// What query rows of a map are multiplied by: far_scale / norm, times the weight where that is one
@@ -96,6 +112,7 @@ HWY_INLINE void query_factors(const SweepArgs<Real>& args, const Rows& rows, int
                           : Real(1);
   const Real scale = weight * args.far_scale;
   for (int64_t i = 0; i < kRowsTogether; ++i) factors[i] = scale / normalisers[i];
+  if (rows.all_live(begin, kRowsTogether)) return;
   for (int64_t i = 0; i < kRowsTogether; ++i) {
     if (!rows.live(begin + i)) factors[i] = Real(0);
   }
@@ -106,9 +123,8 @@ template <typename Real>
 HWY_INLINE void kept_normalisers(const SweepArgs<Real>& args, const Rows& rows, int64_t begin,
                                  int map, Real* normalisers) {
   std::fill_n(normalisers, kRowsTogether, has_row_sums(args) ? Real(1) : constant_normaliser(args));
-  if (!has_row_sums(args) || begin >= args.length) return;
-  const Real* kept = normalisers_of(args, rows, map) + begin;
-  std::copy_n(kept, std::min(kRowsTogether, args.length - begin), normalisers);
+  if (has_row_sums(args))
+    copy_of_rows(args, begin, normalisers_of(args, rows, map) + begin, normalisers);
 }
 
 /// scaled[i] = query factor * features[i], from normalisers that forward kept; may be done in

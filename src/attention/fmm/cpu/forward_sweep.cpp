@@ -31,6 +31,7 @@ struct ForwardTiles {
     group_out = arena.take<Real>(kChunk * value_width);
     k_features_t = arena.take<Real>(features * kChunk);
     weights = arena.take<Real>(kChunk * kChunk);
+    q_features.keeps_exps = k_features.keeps_exps = false;
   }
 };
 
@@ -83,13 +84,12 @@ HWY_INLINE void make_normalisers(const SweepArgs<Real>& args, const Rows& rows, 
     return;
   }
   sums_of_lanes(hn::ScalableTag<Real>(), products, normalisers);
-  for (int64_t i = 0; i < kRowsTogether; ++i) {
-    normalisers[i] =
-        rows.live(begin + i) ? normaliser_from_sum(args, map, normalisers[i]) : Real(1);
+  for (int64_t i = 0; i < kRowsTogether; ++i)
+    normalisers[i] = normaliser_from_sum(args, map, normalisers[i]);
+  for (int64_t i = 0; i < kRowsTogether && !rows.all_live(begin, kRowsTogether); ++i) {
+    if (!rows.live(begin + i)) normalisers[i] = Real(1);
   }
-  if (begin >= args.length) return;
-  std::copy_n(normalisers, std::min(kRowsTogether, args.length - begin),
-              normalisers_of(args, rows, map) + begin);
+  copy_of_rows(args, begin, normalisers, normalisers_of(args, rows, map) + begin);
 }
 
 // Row by row: the sum of the keys' features so far, the normalisers from it, and the query rows

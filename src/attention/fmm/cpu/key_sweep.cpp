@@ -66,10 +66,9 @@ void key_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& ar
                   end = std::min(begin + kChunk, segment.end);
     const int64_t count = round_up(end - begin, kVectorPad);
     NextRows next(args.element, rows, begin - kChunk, args.causal ? 3 : 2);
-    next.add(args.q, args.head_dim).add(args.k, args.head_dim).add(args.dk, args.head_dim);
-    next.add(args.v, args.value_dim)
-        .add(args.grad_out, args.value_dim)
-        .add(args.dv, args.value_dim);
+    next.add(args.k, args.head_dim).add(args.v, args.value_dim);
+    next.add(args.dk, args.head_dim).add(args.dv, args.value_dim);
+    if (args.causal) next.add(args.q, args.head_dim).add(args.grad_out, args.value_dim);
     load_rows(args.element, args.k, rows, begin, count, args.head_dim, loaded.k);
     load_rows(args.element, args.v, rows, begin, count, args.value_dim, loaded.v);
     if (args.maps == 0) {

@@ -135,26 +135,24 @@ HWY_INLINE void clear_outside(const ColumnRange& range, int64_t columns, Real* r
   if (behind < columns) fill_row(columns - behind, Real(0), row + behind);
 }
 
-// dk_j += sum_i dS_ij q_i and dv_j += sum_i P_ij dO_i for the keys [begin, end) of a block, eight
-// at a time, over the queries that see them. dv is without the weight.
+// dk_j += sum_i dS_ij q_i and dv_j += sum_i P_ij dO_i for the keys [begin, end) of a block, over
+// the queries that see them. dv is without the weight.
 template <typename Real>
 HWY_NOINLINE void sum_over_queries(const SweepArgs<Real>& args, const NearQueries<Real>& queries,
                                    const NearScratch<Real>& scratch, int64_t begin, int64_t end) {
   const int64_t width = padded(args.head_dim), value_width = padded(args.value_dim);
-  for (int64_t c = 0; c < end - begin; c += 8) {
-    // Query i sees key j when -left <= j - i <= right.
-    const int64_t key = begin + c - queries.begin;
-    const int64_t first = std::max<int64_t>(key - args.right, 0);
-    const int64_t last = std::min(key + 8 + args.left, queries.count);
-    if (first >= last) continue;
-    const int64_t at = first * kNearStride + (begin - scratch.block.begin) + c;
-    product(8, width, last - first, left_transposed<Real>(scratch.score_grads + at, kNearStride),
-            RowTile<const Real>{queries.q + first * width, width},
-            RowTile<Real>{scratch.dk + c * width, width}, Into::kAdd);
-    product(8, value_width, last - first, left_transposed<Real>(scratch.scores + at, kNearStride),
-            RowTile<const Real>{queries.grad + first * value_width, value_width},
-            RowTile<Real>{scratch.dv + c * value_width, value_width}, Into::kAdd);
-  }
+  const int64_t at = begin - scratch.block.begin, keys = round_up(end - begin, 8);
+  // Query i sees key j when -left <= j - i <= right.
+  const int64_t key = begin - queries.begin;
+  const Band band{.before = args.right - key, .after = key + args.left};
+  product_of_band(keys, width, queries.count, band,
+                  left_transposed<Real>(scratch.score_grads + at, kNearStride),
+                  RowTile<const Real>{queries.q, width}, RowTile<Real>{scratch.dk, width},
+                  Into::kAdd);
+  product_of_band(keys, value_width, queries.count, band,
+                  left_transposed<Real>(scratch.scores + at, kNearStride),
+                  RowTile<const Real>{queries.grad, value_width},
+                  RowTile<Real>{scratch.dv, value_width}, Into::kAdd);
 }
 
 /// The keys whose sums a segment keeps in near_dk and near_dv, and how far these sums have begun:
@@ -233,10 +231,11 @@ HWY_INLINE void near_backward_block(const SweepArgs<Real>& args, const NearQueri
     if (pass == NearPass::kDots) continue;
     score_gradients(args, queries, r, range, scratch);
     if (queries.dq == nullptr) continue;
-    product(kNearRows, width, range.size(),
-            left_rows(scratch.score_grads + r * kNearStride + range.begin, kNearStride),
-            RowTile<const Real>{block.k + range.begin * width, width},
-            RowTile<Real>{queries.dq + r * width, width}, Into::kAdd);
+    product_of_band(kNearRows, width, range.size(),
+                    band_of_rows(args, queries.begin + r, block.begin + range.begin),
+                    left_rows(scratch.score_grads + r * kNearStride + range.begin, kNearStride),
+                    RowTile<const Real>{block.k + range.begin * width, width},
+                    RowTile<Real>{queries.dq + r * width, width}, Into::kAdd);
   }
   if (pass != NearPass::kDots) add_to_keys(args, queries, scratch, keys);
 }

@@ -152,6 +152,13 @@ HWY_INLINE ColumnRange columns_seen(int64_t row, int64_t before, int64_t after, 
           std::min(row + kNearRows + after, block_end) - block_begin};
 }
 
+/// What the rows from `row` on see of the columns from `first_column` on, which are the first that
+/// `row` sees of its block or behind it.
+template <typename Real>
+HWY_INLINE Band band_of_rows(const SweepArgs<Real>& args, int64_t row, int64_t first_column) {
+  return {.before = first_column + args.left - row, .after = row + args.right - first_column};
+}
+
 /// For one row: which of the lanes from column `c` on (relative to the range's begin) it sees.
 template <class D>
 struct RowBand {

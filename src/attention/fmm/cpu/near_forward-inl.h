@@ -121,9 +121,11 @@ HWY_INLINE void near_forward_rows(const SweepArgs<Real>& args, const Rows& rows,
     }
     if (final_weight != Real(0)) scale_row(range.size(), factors[i], row, row);
   }
-  product(kNearRows, value_width, range.size(), left_rows(scratch.scores, kNearStride),
-          RowTile<const Real>{block.v + range.begin * value_width, value_width},
-          RowTile<Real>{target + r * value_width, value_width}, Into::kAdd);
+  product_of_band(kNearRows, value_width, range.size(),
+                  band_of_rows(args, begin + r, block.begin + range.begin),
+                  left_rows(scratch.scores, kNearStride),
+                  RowTile<const Real>{block.v + range.begin * value_width, value_width},
+                  RowTile<Real>{target + r * value_width, value_width}, Into::kAdd);
 }
 
 template <typename Real>

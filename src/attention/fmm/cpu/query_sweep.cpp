@@ -42,7 +42,8 @@ HWY_NOINLINE void far_backward_queries(const SweepArgs<Real>& args, const Rows& 
     const int64_t tokens = std::min(step, count - first);
     sum_key_features(args, rows, first, tokens, keys_before || first > 0, tiles);
     if (args.causal)
-      add_keys_transposed(args, first, tokens, tiles.k_features.values, tiles.v, tiles.sums_t);
+      add_keys_transposed<Real>(args, first, tokens, tiles.k_features.values, tiles.v, tiles.sums_t,
+                                tiles.sums_t);
   }
   gradient_of_query_features(args, rows, begin, count, tiles, next, state.key_sums, weight_sums);
   feature_rows_backward(args, count, tiles.q, tiles.q_features, tiles.gradient, tiles.dq);
@@ -84,6 +85,10 @@ void query_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& 
     NextRows next(args.element, rows, begin + kChunk, args.causal ? 3 : 2);
     next.add(args.q, args.head_dim).add(args.dq, args.head_dim).add(args.grad_out, args.value_dim);
     next.add(args.k, args.head_dim, args.right).add(args.v, args.value_dim, args.right);
+    if (args.has_near) {
+      next.add(args.near_dk, args.head_dim, args.right);
+      next.add(args.near_dv, args.value_dim, args.right);
+    }
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);
     load_rows(args.element, args.grad_out, rows, begin, count, args.value_dim, tiles.grad);
     const bool keys_before = !args.causal || begin > 0;
