@@ -62,8 +62,7 @@ class Call {
   int64_t all_segments() const { return pairs() * segments_; }
   /// Two-sided far fields need sums over all segments, causal ones over those before.
   bool shares_states() const;
-  /// A block that has all of a sequence's strips, or a cluster, makes a two-sided far field's sums
-  /// by itself.
+  /// A block that has all of a sequence's strips, or a cluster, makes the sums by itself.
   bool sums_keys_first() const;
   /// Room for the states of so many entries in one pass, as States whose maps count from the pass's
   /// first.
@@ -148,6 +147,7 @@ class Call {
   PassLimits limits_;
   int64_t segments_ = 1;
   int64_t gradient_segments_ = 0;  // of cuda::gradient_sweep; 0: it does not serve the call
+  int forward_segments_ = 0;  // of a forward sweep that makes their starts itself; 0: none does
   std::vector<Pass> passes_;
 };
 

@@ -55,8 +55,10 @@ Call::Call(const Problem& problem, const AttentionInputs& inputs, const BlendWei
                          .shared_bytes = gpu.shared_bytes});
   cut(gpu);
   plan_passes();
-  if (passes_.size() == 1)
-    gradient_segments_ = gradient_segments(args_of(passes_[0], /*keys_are_rows=*/false), gpu);
+  if (passes_.size() != 1) return;
+  const SweepArgs args = args_of(passes_[0], /*keys_are_rows=*/false);
+  gradient_segments_ = gradient_segments(args, gpu),
+  forward_segments_ = forward_segments(args, gpu);
 }
 
 Pass Call::everything_at_once() const {

@@ -13,8 +13,8 @@ bool Call::shares_states() const {
 }
 
 bool Call::sums_keys_first() const {
-  const bool by_itself = common_.walks == Walks::kStrips && (segments_ == 1 || common_.clusters);
-  return shares_states() && (problem_.options.causal || !by_itself);
+  const bool by_itself = common_.clusters || (common_.walks == Walks::kStrips && segments_ == 1);
+  return shares_states() && !by_itself;
 }
 
 States Call::scratch_states(const Pass& pass, int64_t entries, Scratch& scratch) const {

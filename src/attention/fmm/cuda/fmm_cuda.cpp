@@ -61,6 +61,7 @@ Tensors5 Call::forward(Keep keep) {
       empty_tensor({problem_.batch, problem_.length, problem_.heads, problem_.value_dim},
                    inputs_.q.scalar_type());
   const Kept kept = empty_kept(keep);
+  if (forward_segments_ > 0 && !kept.state) segments_ = forward_segments_, common_.clusters = true;
   Tensor partial;
   Scratch scratch;
   States starts;

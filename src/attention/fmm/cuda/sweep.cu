@@ -243,6 +243,8 @@ cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stre
       args, [&](auto launcher, auto) { return launcher.sum_states(args, of_queries, stream); });
 }
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream) {
+  if (args.walks == Walks::kWarpgroups && args.clusters)
+    return chunks::both_sides::Launcher::forward_sweep(args, stream);
   return with_launcher(args,
                        [&](auto launcher, auto) { return launcher.forward_sweep(args, stream); });
 }
@@ -275,13 +277,18 @@ int gradient_segments(const SweepArgs& args, const Gpu& gpu) {
                 rounds = (blocks + kMultiprocessors - 1) / kMultiprocessors;
   return 10 * blocks >= 9 * rounds * kMultiprocessors ? static_cast<int>(segments) : 0;
 }
+int forward_segments(const SweepArgs& args, const Gpu& gpu) {
+  if (args.walks != Walks::kWarpgroups) return 0;
+  const int segments = gradient_segments(args, gpu);
+  return segments <= chunks::both_sides::kMostForwardSegments ? segments : 0;
+}
 int64_t chunk_state_bytes(const SweepArgs& args) {
   if (args.walks == Walks::kWhole) return whole::Launcher::ticket_bytes(args);
   static_assert(narrow::kRows == chunks::kChunk);
   const int64_t chunks = (args.length + chunks::kChunk - 1) / chunks::kChunk;
   if (args.walks == Walks::kNarrow)
     return args.batch * args.heads * chunks * narrow::Entry::bytes(args.maps);
-  return args.batch * args.heads * chunks * chunks::both_sides::entry_bytes(args.maps);
+  return chunks::both_sides::kept_bytes(args);
 }
 cudaError_t gradient_sweep(const SweepArgs& args, cudaStream_t stream) {
   if (args.walks == Walks::kWhole) return whole::Launcher::query_sweep(args, stream);
@@ -317,6 +324,8 @@ bool has_weight_of_each_head(const SweepArgs& args) {
 /// Of a call that has any tokens.
 static bool last_sweep_reduces(const SweepArgs& args) {
   if (args.walks == Walks::kWhole) return whole::Launcher::reduces_weight_sums(args);
+  if (args.walks == Walks::kWarpgroups && args.chunk_states)
+    return chunks::both_sides::Launcher::reduces_weight_sums(args);
   return args.walks == Walks::kStrips && args.uniform_weights && !args.clusters;
 }
 cudaError_t reduce_weight_sums(const SweepArgs& args, cudaStream_t stream) {

@@ -128,8 +128,9 @@ struct SweepArgs {
 
   // Of a sequence: whole units of so many tokens, as many for each or one more.
   int segments = 1, unit = 1;
-  // Two-sided strips alone: the blocks of a pair are a cluster, or one block. They make sums over
-  // all segments themselves, and all of backward is one launch.
+  // The blocks of a pair are a cluster, or one block, and make what segments share themselves: of
+  // two-sided strips sums over all segments, where all of backward is one launch; forward, what
+  // forward_segments serves.
   bool clusters = false;
   // What a segment's sweep begins with.
   States start;
@@ -231,6 +232,10 @@ cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stre
 enum class Scan { kBefore, kAfter, kTotal };
 cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
                         const States& totals, cudaStream_t stream);
+/// Into how many segments a forward sweep cuts a sequence that makes itself what they begin with:
+/// of the calls of Walks::kWarpgroups that gradient_segments serves, given `clusters`. Not for
+/// `made`. 0: none does.
+int forward_segments(const SweepArgs& args, const Gpu& gpu);
 /// Writes out, log_sum_exp, normalisers.
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dq and row_dots (Walks::kNarrow: records); weight_sums where weights are uniform. Given

@@ -10,15 +10,9 @@
 #include "attention/fmm/cuda/chunks/both_sides/queries.cuh"
 #include "attention/fmm/cuda/chunks/both_sides/segments.cuh"
 #include "attention/fmm/cuda/chunks/both_sides/values.cuh"
+#include "attention/fmm/cuda/chunks/both_sides/weight_sums.cuh"
 
 namespace fmmformer::cuda::chunks::both_sides {
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define FMM_REGISTERS(how, count) \
-  asm volatile("setmaxnreg." how ".sync.aligned.u32 %0;\n" ::"n"(count))
-#else
-#define FMM_REGISTERS(how, count)
-#endif
 
 /// Where the pair's rows begin, which tokens are live, and a triangle of ones.
 template <typename G>
@@ -32,6 +26,10 @@ __device__ __forceinline__ void look_around(const Walk<G>& walk) {
     shared_at<Elem*>(M::kBases)[tensor] =
         static_cast<Elem*>(of.data) + walk.b * of.batch_stride + walk.h * of.head_stride;
   }
+  if (threadIdx.x < G::kMaps)
+    shared_at<float>(M::kWeights)[threadIdx.x] =
+        weight_value(args.far_weight, threadIdx.x, walk.h, 0);
+#pragma unroll 1
   for (int i = threadIdx.x; i < kChunk * G::kPieces; i += Groups<G>::kThreads) {
     const int row = i / G::kPieces, piece = i % G::kPieces;
     uint32_t ones[4];
@@ -44,6 +42,7 @@ __device__ __forceinline__ void look_around(const Walk<G>& walk) {
         make_uint4(ones[0], ones[1], ones[2], ones[3]);
   }
   const bool* mask = args.token_mask ? args.token_mask + int64_t(walk.b) * args.length : nullptr;
+#pragma unroll 1
   for (int chunk = walk.begin - 1 + int(threadIdx.x / kWarpSize);
        chunk <= max(walk.end, walk.sums_end); chunk += Groups<G>::kThreads / kWarpSize) {
     uint64_t bits = 0;
@@ -79,15 +78,15 @@ __device__ __forceinline__ void subtract_sums(uint4& gradients, const uint4& key
   gradients = make_uint4(rows[0], rows[1], rows[2], rows[3]);
 }
 
-/// What later segments' queries take from dk, of a piece's channels.
+/// What the queries of segment `first` and later ones take from dk, of a piece's channels.
 template <typename G>
-__device__ __forceinline__ void load_later_sums(float2 (&later)[G::kMaps][4], const Walk<G>& walk,
-                                                int piece) {
+__device__ __forceinline__ void load_later_sums(float2 (&later)[G::kMaps][4], int first,
+                                                int segments, int piece) {
   const auto cluster = cooperative_groups::this_cluster();
 #pragma unroll
   for (int i = 0; i < G::kMaps * 4; ++i) later[i / 4][i % 4] = make_float2(0.f, 0.f);
 #pragma unroll 1
-  for (int s = walk.segment + 1; s < walk.args.segments; ++s) {
+  for (int s = first; s < segments; ++s) {
     const float* sums = cluster.map_shared_rank(shared_at<float>(Memory<G>::kDotSums), s);
 #pragma unroll
     for (int i = 0; i < G::kMaps * 4; ++i) {
@@ -97,68 +96,68 @@ __device__ __forceinline__ void load_later_sums(float2 (&later)[G::kMaps][4], co
     }
   }
 }
-/// Takes that from the segment's dk; by all warpgroups but the values', which has no registers for
-/// it. Short code, since it is run once: an instruction that is new to a multiprocessor takes
-/// longer to come than to run. Rows of keys, which do not depend on it, are asked for before the
-/// cluster meets.
+/// Takes that from the segment's dk or, of two segments, from a half of the first one's. A thread's
+/// rows come by way of shared
+/// memory, all of them at once. Short code, since it is run once: an instruction that is new to a
+/// multiprocessor takes longer to come than to run.
 template <typename G>
-__device__ __forceinline__ void subtract_later_segments(Walk<G>& walk) {
-  walk.forget();
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));  // not to be kept during the walk
-  const SweepArgs& args = walk.args;
+__device__ __forceinline__ void subtract_later_segments(const SweepArgs& args) {
+  constexpr int kThreads = Groups<G>::kThreads, kRowsApart = kThreads / G::kPieces;
+  constexpr int kAtOnce = 8;  // rows of a thread
+  static_assert(2 * kAtOnce * kThreads * 16 <= Memory<G>::kKeySums);
+  int thread, block;  // not to be kept during the walk, nor what follows from them
+  asm volatile("mov.u32 %0, %%tid.x;\nmov.u32 %1, %%ctaid.x;\n" : "=r"(thread), "=r"(block));
+  const Walk<G> walk(args, block);
   const auto cluster = cooperative_groups::this_cluster();
-  constexpr int kRowsApart = Groups<G>::kValues * kGroupThreads / G::kPieces;
-  const int piece = thread % G::kPieces, last = min(walk.end * kChunk, args.length);
-  int token = walk.segment + 1 < args.segments ? walk.begin * kChunk + thread / G::kPieces : last;
-  const auto load = [&](int tensor, int from) {
-    return *reinterpret_cast<const uint4*>(walk.row_piece(tensor, min(from, last - 1), piece));
-  };
-  uint4 keys = load(kK, token);
-  cluster.sync();
-  uint4 gradients = load(kDk, token);
-  float2 later[G::kMaps][4];
-  load_later_sums(later, walk, piece);
-  cluster.barrier_arrive();  // this block needs no other's memory any more
+  const int piece = thread % G::kPieces;
+  int first = walk.begin, last = walk.segment + 1 < args.segments ? walk.end : first,
+      later_from = walk.segment + 1;
+  if (args.segments == 2) {
+    const int all = first_chunk(args, 1), middle = all / 2;
+    first = walk.segment == 0 ? 0 : middle, last = walk.segment == 0 ? middle : all;
+    later_from = 1;
+  }
+  int token = first * kChunk + thread / G::kPieces;
+  last *= kChunk;  // which a later segment follows
+  const auto place = [&](int i) { return shared_at<uint4>(0) + i * kThreads + thread; };
+  const auto begin = [&](int tensor, int to) {
 #pragma unroll 1
-  for (; token < last; token += kRowsApart) {
-    const uint4 next_keys = load(kK, token + kRowsApart),
-                next_gradients = load(kDk, token + kRowsApart);
-    // Dead tokens have zeros, whatever their keys are.
-    if (walk.live(token / kChunk) >> token % kChunk & 1) {
-      subtract_sums<G>(gradients, keys, later);
+    for (int i = 0; i < kAtOnce && token + i * kRowsApart < last; ++i)
+      copy_async(place(to + i), walk.row_piece(tensor, token + i * kRowsApart, piece), true);
+  };
+  begin(kK, 0);
+  cluster.sync();
+  begin(kDk, kAtOnce);
+  float2 later[G::kMaps][4];
+  load_later_sums<G>(later, later_from, args.segments, piece);
+  cluster.barrier_arrive();  // this block needs no other's memory any more
+  const bool* mask = args.token_mask ? args.token_mask + int64_t(walk.b) * args.length : nullptr;
+#pragma unroll 1
+  while (token < last) {
+    wait_for_copies();
+#pragma unroll 1
+    for (int i = 0; i < kAtOnce && token < last; ++i, token += kRowsApart) {
+      if (mask && !mask[token]) continue;  // dead tokens have zeros, whatever their keys are
+      uint4 gradients = *place(kAtOnce + i);
+      subtract_sums<G>(gradients, *place(i), later);
       *reinterpret_cast<uint4*>(walk.row_piece(kDk, token, piece)) = gradients;
     }
-    keys = next_keys, gradients = next_gradients;
+    begin(kK, 0), begin(kDk, kAtOnce);
   }
   cluster.barrier_wait();
 }
-/// What the values' warpgroup does meanwhile.
-__device__ __forceinline__ void await_other_segments() {
-  const auto cluster = cooperative_groups::this_cluster();
-  cluster.sync();
-  cluster.sync();
-}
-
-/// One field's gradient of blend weights, from a sum of rows g and g + 8 a lane.
+/// What is left when a block has walked. By one code for all warps: see subtract_later_segments.
 template <typename G>
-__device__ __forceinline__ void put_weight_sum(float sum, int tile, int field) {
-#pragma unroll
-  for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
-  if (lane_id() == 0) shared_at<float>(Memory<G>::kWeightSums)[tile * G::kFields + field] = sum;
-}
-/// Into the first channel's place in args.weight_sums; the others become zeros. By the keys'
-/// threads.
-template <typename G>
-__device__ __forceinline__ void store_weight_sums(const SweepArgs& args, int own) {
-  const float* all = shared_at<float>(Memory<G>::kWeightSums);
-  for (int i = own; i < G::kFields * G::kDim; i += kGroupThreads) {
-    const int field = i / G::kDim, channel = i % G::kDim;
-    if (field == G::kMaps && !args.has_near) continue;
-    float sum = 0.f;
-    for (int tile = 0; channel == 0 && tile < kTiles; ++tile) sum += all[tile * G::kFields + field];
-    args.weight_sums[(blockIdx.x * int64_t(G::kFields) + field) * G::kDim + channel] = sum;
-  }
+__device__ __forceinline__ void finish_gradients(const SweepArgs& args, bool reduces_weights) {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));      // not to be kept during the walk
+  const int field = __shfl_sync(~0u, thread / kWarpSize, 0);  // a warp a field
+  const bool reduces = reduces_weights && field < G::kFields;
+  unsigned drawn = 0;
+  if (args.weight_sums && !reduces_weights) store_weight_sums<G>(args, thread);
+  if (reduces) drawn = WeightReduction<G>(args, field).hand_in();
+  if (args.segments > 1) subtract_later_segments<G>(args);
+  if (reduces) WeightReduction<G>(args, field).finish(drawn);
 }
 
 /// Calls step() for every chunk.
@@ -176,17 +175,20 @@ __device__ __forceinline__ void walk_back(Walk<G>& walk, Loader<G>& load, const 
 }
 template <typename G>
 __global__ void __launch_bounds__(Groups<G>::kThreads, 1)
-    gradient_kernel(const __grid_constant__ SweepArgs args) {
+    gradient_kernel(const __grid_constant__ SweepArgs args, bool reduces_weights) {
   using M = Memory<G>;
   using Role = Groups<G>;
-  Walk<G> walk(args);
+  Walk<G> walk(args, blockIdx.x);
   const int group = __shfl_sync(~0u, threadIdx.x / kGroupThreads, 0);
   const int thread = threadIdx.x % kGroupThreads;
   if (threadIdx.x < G::kMaps) CopyEvent{shared_at<uint64_t>(M::kEvents) + threadIdx.x}.init();
   look_around(walk);
   __syncthreads();
   Loader<G> load;
-  if (args.segments > 1) sum_segment(walk);
+  if (args.segments > 1)
+    sum_segment(walk, group, thread);
+  else
+    begin_first_rows(walk, group, thread, /*summed=*/walk.sums_end);
   // near(): what the next segment's first queries make of the last keys.
   const auto begin_walk = [&](const auto& near) {
     // Later blocks' sums have been read, and their place may be used.
@@ -199,15 +201,9 @@ __global__ void __launch_bounds__(Groups<G>::kThreads, 1)
   };
   if (group < Role::kKeys) {
     FMM_REGISTERS("dec", Role::kOfQueries);
-    Map map(args, group, walk.h);
+    Map map(group, shared_at<float>(M::kWeights)[group]);
     const CopyEvent event{shared_at<uint64_t>(M::kEvents) + map.index};
     if (thread == 0) begin_state(walk, walk.end - 1, map.index, event);
-#pragma unroll 1
-    for (int further = 0; further >= -1; --further) {
-      if (map.index == 0) begin_rows_of(walk, kQ, further, thread);
-      begin_numbers_of(walk, further, map.index, thread);
-      if (map.index == G::kMaps - 1) begin_rows_of(walk, kGradOut, further, thread);
-    }
     begin_walk([] {});
     float by_weight = 0.f;
     DotSums<G> sums;
@@ -219,18 +215,12 @@ __global__ void __launch_bounds__(Groups<G>::kThreads, 1)
     });
     put_weight_sum<G>(by_weight, walk.tile, map.index);
     sums.publish(map.index, walk.tile);
-    meet_block();
-    if (args.segments > 1) subtract_later_segments(walk);
+    FMM_REGISTERS("inc", Role::kOfAll);
   } else if (group == Role::kKeys) {
-    if constexpr (Role::kOfKeys != 128) FMM_REGISTERS("dec", Role::kOfKeys);
-#pragma unroll 1
-    for (int further = 0; further >= -2; --further)
-      begin_rows_of(walk, kK, further, thread), begin_rows_of(walk, kV, further, thread);
+    if constexpr (Role::kOfKeys != Role::kOfAll) FMM_REGISTERS("dec", Role::kOfKeys);
     begin_walk([] {});
     walk_back(walk, load, [&] { key_step(walk, load); });
-    meet_block();
-    if (args.weight_sums) store_weight_sums<G>(args, thread);
-    if (args.segments > 1) subtract_later_segments(walk);
+    if constexpr (Role::kOfKeys != Role::kOfAll) FMM_REGISTERS("inc", Role::kOfAll);
   } else {
     FMM_REGISTERS("inc", Role::kOfValues);
     NearBand<G>::store(args, walk.h);
@@ -247,9 +237,10 @@ __global__ void __launch_bounds__(Groups<G>::kThreads, 1)
     float by_weight = 0.f;
     walk_back(walk, load, [&] { value_step(walk, load, state, by_weight); });
     put_weight_sum<G>(by_weight, walk.tile, G::kMaps);
-    meet_block();
-    if (args.segments > 1) await_other_segments();
+    FMM_REGISTERS("dec", Role::kOfAll);
   }
+  meet_block();
+  finish_gradients<G>(args, reduces_weights);
 }
 
 }  // namespace fmmformer::cuda::chunks::both_sides

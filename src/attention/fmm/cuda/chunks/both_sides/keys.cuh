@@ -48,9 +48,6 @@ __device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& l
   using M = Memory<G>;
   using Role = Groups<G>;
   const int thread = threadIdx.x % kGroupThreads;
-  if (walk.chunk > walk.begin)
-    begin_rows_of(walk, kK, -2, thread), begin_rows_of(walk, kV, -2, thread);
-  commit_copies();
   make_key_features<G>(walk.area(kK), M::kKeyFeatures, walk.live(walk.chunk), thread);
   show_to_warpgroup();
   arrive_at_barrier(kFeaturesForValues, Role::kThreads);
@@ -69,6 +66,8 @@ __device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& l
     begin_columns<true>(d[l], walk.area(kV), M::kAfter + l * G::kArea);
   }
   finish_products(d);
+  if (walk.chunk > walk.begin)
+    begin_rows_of(walk, kK, -2, thread), begin_rows_of(walk, kV, -2, thread);
   named_barrier(kDotsMade, (G::kMaps + 1) * kGroupThreads);
   Fragment less[G::kMaps][kTiles];
 #pragma unroll

@@ -11,7 +11,9 @@ constexpr int kMostMaps = 2;  // that shared memory has room for
 // Tokens. What forward keeps is twice as large as q: for long sequences, which cost memory enough,
 // it is not kept.
 constexpr int kLongest = 2048;
-constexpr int kMostSegments = 8;     // the blocks of a pair are a cluster
+constexpr int kMostSegments = 8;  // the blocks of a pair are a cluster
+constexpr int kMostForwardSegments =
+    2;                               // above, what they begin with is faster by a launch of its own
 constexpr int kShortestSegment = 4;  // chunks; below, what joins segments is no longer small
 constexpr int kSharedBytes = 227 * 1024;
 
@@ -19,10 +21,25 @@ constexpr int kSharedBytes = 227 * 1024;
 /// operand, and its key sums, float [maps][64].
 constexpr int kStateBytes = 64 * 64 * 2, kKeySumBytes = 64 * 4;
 constexpr int entry_bytes(int maps) { return maps * (kStateBytes + kKeySumBytes); }
+/// All of it, and tickets behind it (weight_sums.cuh).
+inline int64_t kept_bytes(const SweepArgs& args) {
+  const int64_t chunks = (args.length + kChunk - 1) / kChunk;
+  return args.batch * args.heads * chunks * entry_bytes(args.maps) +
+         int64_t{args.heads} * (args.maps + 1) * int64_t{sizeof(unsigned)};
+}
 
 struct Launcher {
-  /// Writes dq, dk, dv and weight_sums, from chunk_states.
+  /// Writes out, log_sum_exp, normalisers and, if there is room for them, chunk_states; makes
+  /// itself what segments begin with.
+  static cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
+  /// Writes dq, dk, dv and weight_sums, from chunk_states; or the weights' gradients themselves,
+  /// if it reduces_weight_sums.
   static cudaError_t gradient_sweep(const SweepArgs& args, cudaStream_t stream);
+  /// Not without this forward_sweep, which leaves tickets for it.
+  static bool reduces_weight_sums(const SweepArgs& args) {
+    return args.weight_sums && has_weight_of_each_head(args) &&
+           args.segments <= kMostForwardSegments;
+  }
 };
 
 }  // namespace fmmformer::cuda::chunks::both_sides

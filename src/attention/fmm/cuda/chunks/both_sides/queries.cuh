@@ -110,15 +110,12 @@ __device__ __forceinline__ void query_step(const Walk<G>& walk, const Loader<G>&
                                            DotSums<G>& sums, float& by_weight) {
   using M = Memory<G>;
   using Role = Groups<G>;
-  const int thread = threadIdx.x % kGroupThreads, of_map = map.index * G::kArea;
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));  // not to be kept: it would be spilled
+  thread %= kGroupThreads;
+  const int of_map = map.index * G::kArea;
   const int features = M::kKeyFeatures + of_map,
             plain = M::kPlainFeatures + of_map + walk.tile * G::kTile;
-  if (walk.chunk > walk.begin) {
-    if (map.index == 0) begin_rows_of(walk, kQ, -1, thread);
-    if (map.index == G::kMaps - 1) begin_rows_of(walk, kGradOut, -1, thread);
-    begin_numbers_of(walk, -1, map.index, thread);
-  }
-  commit_copies();
   make_query_features<G, true>(
       walk.args, map, walk.area(kQ), M::kPlainFeatures + of_map, M::kQueryFeatures + of_map,
       walk.live(walk.chunk), thread, [&](int tile, int row) {
@@ -144,13 +141,19 @@ __device__ __forceinline__ void query_step(const Walk<G>& walk, const Loader<G>&
   begin_rows<G>(u, g, features);
   begin_rows<G>(u, rest, features);
   finish_products(u);
-  Block z[kTiles];
-  begin_key_sums<G>(z, map.index);
   const RowFactors rows = row_factors(u, walk, load, map, plain, by_weight);
   arrive_at_barrier(kDotsMade, (G::kMaps + 1) * kGroupThreads);
-  finish_products(z);
+  // Not before the dots, for which others wait.
+  if (walk.chunk > walk.begin) {
+    if (map.index == 0) begin_rows_of(walk, kQ, -1, thread);
+    if (map.index == G::kMaps - 1) begin_rows_of(walk, kGradOut, -1, thread);
+    begin_numbers_of(walk, -1, map.index, thread);
+  }
+  Block z[kTiles];
+  begin_key_sums<G>(z, map.index);
   named_barrier(kAmongQueries + map.index, kGroupThreads);
   sums.add(walk, load, map.index);
+  finish_products(z);
   if (thread == 0 && walk.chunk > walk.begin) begin_state(walk, walk.chunk - 1, map.index, event);
 #pragma unroll
   for (int b = 0; b < kTiles; ++b) {
@@ -162,18 +165,24 @@ __device__ __forceinline__ void query_step(const Walk<G>& walk, const Loader<G>&
     named_barrier(kNearForQueries, 2 * kGroupThreads);
     add_near_dq(u, walk, load);
   }
-  const int part = M::kPlainFeatures + (G::kMaps - 1) * G::kArea + walk.tile * G::kTile;
-  if (map.index > 0) {
-    __syncwarp();
-    put_rows<G>(part, u);
-    arrive_at_barrier(kPartOfQueries, 2 * kGroupThreads);
-    return;
+  if constexpr (G::kMaps == 1) {
+    write_rows(walk, kDq, u, plain);
+  } else {
+    // Either map's warpgroup adds up and writes one half of the channels.
+    const auto write_half = [&](auto mine, auto others) {
+      __syncwarp();
+      put_rows<G>(plain, u, others);
+      named_barrier(kPartOfQueries, 2 * kGroupThreads);
+      add_rows<G>(u, plain + (map.index == 0 ? G::kArea : -G::kArea), mine);
+      write_rows(walk, kDq, u, plain, mine);
+    };
+    using Low = Pieces<0, kTiles>;
+    using High = Pieces<kTiles, kTiles>;
+    if (map.index == 0)
+      write_half(Low(), High());
+    else
+      write_half(High(), Low());
   }
-  if constexpr (G::kMaps > 1) {
-    named_barrier(kPartOfQueries, 2 * kGroupThreads);
-    add_rows<G>(u, part);
-  }
-  write_rows(walk, kDq, u, plain);
 }
 
 }  // namespace fmmformer::cuda::chunks::both_sides

@@ -3,19 +3,20 @@
 // by one warpgroup; `thread` is its number there.
 #pragma once
 
-#include "attention/fmm/cuda/chunks/both_sides/shape.cuh"
+#include "attention/fmm/cuda/chunks/both_sides/results.cuh"
 
 namespace fmmformer::cuda::chunks::both_sides {
 
 /// Begins to copy a chunk's rows of a tensor. Dead tokens and those beyond the sequence become
 /// zeros, whatever memory holds there.
-template <typename G>
-__device__ __forceinline__ void begin_chunk(const Walk<G>& walk, int tensor, int chunk, int to,
+template <typename AnyWalk>
+__device__ __forceinline__ void begin_chunk(const AnyWalk& walk, int tensor, int chunk, int to,
                                             int thread) {
+  using G = typename AnyWalk::Geometry;
   const int row = thread / G::kPieces, piece = thread % G::kPieces;
   const uint64_t mine = walk.live(chunk) >> row;
   const Elem* from = walk.row_piece(tensor, chunk * kChunk + row, piece);
-  const int64_t stride = walk.view(tensor).row_stride;
+  const int64_t stride = walk.row_stride(tensor);
   to += piece_place<G>(row, piece);
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
@@ -64,8 +65,7 @@ struct Map {
   int index;
   float weight;
 
-  __device__ Map(const SweepArgs& args, int index, int head)
-      : index(index), weight(weight_value(args.far_weight, index, head, 0)) {}
+  __device__ Map(int index, float weight) : index(index), weight(weight) {}
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(index)); }  // as Walk does
   __device__ __forceinline__ uint32_t turned(uint32_t x) const {
     return index == 0 ? x : x ^ 0x80008000u;
@@ -123,27 +123,37 @@ __device__ __forceinline__ void make_query_features(const SweepArgs& args, const
   if (kPlain) clear_dead<G>(plain, live, thread);
   clear_dead<G>(scaled, live, thread);
 }
-/// All maps' feature rows of 64 keys.
+/// All maps' features of a piece of a key.
 template <typename G>
+__device__ __forceinline__ void make_key_pieces(const uint4& raw, int to) {
+  const uint32_t x[4] = {raw.x, raw.y, raw.z, raw.w};
+  uint32_t decay[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) decay[j] = decay_of(x[j]);
+  each_map<G>([&](auto map) {
+    constexpr int kMap = decltype(map)::value;
+    uint32_t f[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) f[j] = feature_pair<kMap>(x[j], decay[j]);
+    *shared_at<uint4>(to + kMap * G::kArea) = make_uint4(f[0], f[1], f[2], f[3]);
+  });
+}
+/// All maps' feature rows of 64 keys. kShort: by less code, for what is done once, when
+/// instructions take longer to come than to run.
+template <typename G, bool kShort = false>
 __device__ __forceinline__ void make_key_features(int rows, int features, uint64_t live,
                                                   int thread) {
   const int offset = piece_place<G>(thread / G::kPieces, thread % G::kPieces);
-  uint4 raw[kTiles];
-  load_pieces<G>(raw, rows, offset);
+  if constexpr (kShort) {
+#pragma unroll 1
+    for (int i = 0; i < kTiles; ++i)
+      make_key_pieces<G>(*shared_at<uint4>(rows + offset + i * G::kTile),
+                         features + offset + i * G::kTile);
+  } else {
+    uint4 raw[kTiles];
+    load_pieces<G>(raw, rows, offset);
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-    const uint32_t x[4] = {raw[i].x, raw[i].y, raw[i].z, raw[i].w};
-    uint32_t decay[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) decay[j] = decay_of(x[j]);
-    each_map<G>([&](auto map) {
-      constexpr int kMap = decltype(map)::value;
-      uint32_t f[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) f[j] = feature_pair<kMap>(x[j], decay[j]);
-      *shared_at<uint4>(features + kMap * G::kArea + i * G::kTile + offset) =
-          make_uint4(f[0], f[1], f[2], f[3]);
-    });
+    for (int i = 0; i < kTiles; ++i) make_key_pieces<G>(raw[i], features + offset + i * G::kTile);
   }
 #pragma unroll
   for (int l = 0; l < G::kMaps; ++l) clear_dead<G>(features + l * G::kArea, live, thread);

@@ -7,9 +7,9 @@
 //   keys      dk, from the dots and the state after the chunk
 //   values    the band's probabilities and their gradients, for all; dv; the state after the chunk
 //
-// The last map's queries also have the band's part of dq; what they made goes, rounded, to the
-// first map's, which write. A warp owns sixteen rows of the chunk. All meet once a chunk, and some
-// wait for one another in between.
+// The last map's queries also have the band's part of dq; of what both made, either writes a half
+// of the channels, from the other half's maker rounded. A warp owns sixteen rows of the chunk. All
+// meet once a chunk, and some wait for one another in between.
 #pragma once
 
 #include "attention/fmm/cuda/bulk_copy.cuh"
@@ -18,6 +18,13 @@
 
 namespace fmmformer::cuda::chunks::both_sides {
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define FMM_REGISTERS(how, count) \
+  asm volatile("setmaxnreg." how ".sync.aligned.u32 %0;\n" ::"n"(count))
+#else
+#define FMM_REGISTERS(how, count)
+#endif
+
 constexpr int kGroupThreads = 128;
 /// Registers of a thread: the values' warpgroup holds the state after the chunk. None must spill,
 /// since shared memory leaves hardly a first-level cache.
@@ -25,6 +32,7 @@ template <typename G>
 struct Groups {
   static constexpr int kKeys = G::kMaps, kValues = kKeys + 1;  // first the queries'
   static constexpr int kThreads = (kValues + 1) * kGroupThreads;
+  static constexpr int kOfAll = G::kMaps == 1 ? 168 : 128;  // before and after the walk
   static constexpr int kOfQueries = G::kMaps == 1 ? 152 : 120, kOfKeys = G::kMaps == 1 ? 152 : 128,
                        kOfValues = G::kMaps == 1 ? 200 : 144;
 };
@@ -34,14 +42,13 @@ enum Results { kDq = kRowTensors, kDk, kDv, kAllTensors };
 
 /// Named barriers.
 enum Barrier {
-  kFeaturesMade = 1,                     // queries and keys wait for all
-  kFeaturesForValues,                    // values for all
-  kNearForKeys,                          // keys for values
-  kNearForQueries,                       // the last map's for values
-  kDotsMade,                             // keys for queries
-  kPartOfQueries,                        // the first map's for the last's
-  kAmongQueries,                         // of a map: kMostMaps numbers
-  kInGroup = kAmongQueries + kMostMaps,  // of a warpgroup, before the walk
+  kFeaturesMade = 1,   // queries and keys wait for all
+  kFeaturesForValues,  // values for all
+  kNearForKeys,        // keys for values
+  kNearForQueries,     // the last map's for values
+  kDotsMade,           // keys for queries
+  kPartOfQueries,      // either map's for the other's
+  kAmongQueries,       // of a map: kMostMaps numbers
 };
 
 /// Where things lie in shared memory, in bytes.
@@ -57,16 +64,16 @@ struct Memory {
   static constexpr int kPlainFeatures = kQueryFeatures + G::kMaps * G::kArea;   // of queries
   static constexpr int kBefore = kPlainFeatures + G::kMaps * G::kArea;  // the state, [maps] areas
   static constexpr int kAfter = kBefore + G::kMaps * G::kArea;
-  static constexpr int kTriangle = kAfter + G::kMaps * G::kArea;  // ones for what rows see
-  static constexpr int kStage = kTriangle + G::kArea;  // [dk, dv]: on their way to memory
-  static constexpr int kNear = kStage + 2 * G::kArea;  // see Walk::near_place
+  static constexpr int kStage = kAfter + G::kMaps * G::kArea;  // [dk, dv]: on their way to memory
+  static constexpr int kNear = kStage + 2 * G::kArea;          // see Walk::near_place
   static constexpr int kNearTiles = kTiles + kHalo;
   static constexpr int kNearBytes = kNearTiles * 2 * kMostGroups * kWarpSize * 16;
-  // Before the walk, in the same place, float4 [...][kGroupThreads]: the segment's part of the
-  // state
-  static constexpr int kSegmentSums = kStage;
-  static_assert(G::kMaps * G::kDim * G::kDim * int(sizeof(float)) <= 2 * G::kArea + kNearBytes);
-  static constexpr int kKeySums = kNear + kNearBytes;  // float [maps][kDim], before the chunk,
+  static constexpr int kTriangle =
+      kNear + (kNearBytes + G::kTile - 1) / G::kTile * G::kTile;  // ones for what rows see
+  // Before the walk, from here on, what segments.cuh has: at first, float4 [...][kGroupThreads],
+  // the block's part of the state.
+  static constexpr int kSegmentSums = kKeyFeatures, kSumsRoom = kTriangle - kSegmentSums;
+  static constexpr int kKeySums = kTriangle + G::kArea;  // float [maps][kDim], before the chunk,
   static constexpr int kDotSums = kKeySums + G::kMaps * kKeySumBytes;  // and with dots, after it
   static constexpr int kDots = kDotSums + G::kMaps * kKeySumBytes;     // float [maps][kChunk]
   // float [2][log_sum_exp, normalisers][kChunk]
@@ -80,16 +87,25 @@ struct Memory {
   static constexpr int kEvents = kBand + 2 * kWarpSize * int(sizeof(uint32_t));    // of maps
   static constexpr int kBases =
       kEvents + kMostMaps * int(sizeof(uint64_t));  // Elem* [kAllTensors]: of the pair
-  static constexpr int kBytes = kBases + kAllTensors * int(sizeof(Elem*));
+  static constexpr int kWeights = kBases + kAllTensors * int(sizeof(Elem*));  // float [maps]
+  static constexpr int kBytes = kWeights + kMostMaps * int(sizeof(float));
   static_assert(kBytes <= kSharedBytes);
 };
 
 /// Operands of the band's gradients: weight * probabilities, and gradients of scores.
 enum NearKind { kProbabilities, kScoreGradients };
 
+/// The first chunk of a segment; of the one after the last, the number of chunks. As segment_begin,
+/// but for divisions of 64 bits, which take hundreds of cycles.
+__device__ __forceinline__ int first_chunk(const SweepArgs& args, int segment) {
+  const unsigned chunks = (args.length + kChunk - 1) / kChunk;
+  return static_cast<int>(unsigned(segment) * chunks / unsigned(args.segments));
+}
+
 /// The walk of a block, and what a warp has to do in it.
 template <typename G>
 struct Walk {
+  using Geometry = G;
   using M = Memory<G>;
   const SweepArgs& args;
   int pair, b, h, segment;
@@ -99,15 +115,15 @@ struct Walk {
   int chunk;
   int slot, near_slot;  // where the chunk's rows and its first tile's part of the band lie
 
-  __device__ explicit Walk(const SweepArgs& args) : args(args) {
-    pair = blockIdx.x / args.segments, segment = blockIdx.x % args.segments;
-    b = pair / args.heads, h = pair % args.heads;
-    begin = segment_begin(args, segment) / kChunk;
-    end = (segment_begin(args, segment + 1) + kChunk - 1) / kChunk;
+  __device__ Walk(const SweepArgs& args, unsigned block) : args(args) {
+    const unsigned segments = args.segments, heads = args.heads;
+    pair = block / segments, segment = block % segments;
+    b = unsigned(pair) / heads, h = unsigned(pair) % heads;
+    begin = first_chunk(args, segment), end = first_chunk(args, segment + 1);
     sums_begin = segment > 0 ? begin : end, sums_end = end;
     if (args.segments == 2) {  // both blocks sum a half of the second segment
-      const int first = segment == 0 ? end : begin,
-                last = (segment_begin(args, 2) + kChunk - 1) / kChunk, middle = (first + last) / 2;
+      const int first = segment == 0 ? end : begin, last = (args.length + kChunk - 1) / kChunk,
+                middle = (first + last) / 2;
       sums_begin = segment == 0 ? first : middle, sums_end = segment == 0 ? middle : last;
     }
     // The same in every lane, as the compiler sees from the shuffle.
@@ -127,8 +143,18 @@ struct Walk {
   }
   __device__ __forceinline__ Elem* row_piece(int tensor, int token, int piece) const {
     char* rows = reinterpret_cast<char*>(shared_at<Elem*>(M::kBases)[tensor]);
-    const int row_bytes = static_cast<int>(view(tensor).row_stride) * int(sizeof(Elem));
+    const int row_bytes = static_cast<int>(row_stride(tensor)) * int(sizeof(Elem));
     return reinterpret_cast<Elem*>(rows + int64_t(token) * row_bytes + piece * 16);
+  }
+  /// By selects, so that a tensor that the compiler does not know costs no local memory.
+  __device__ __forceinline__ int64_t row_stride(int tensor) const {
+    return tensor == kQ         ? args.q.row_stride
+           : tensor == kK       ? args.k.row_stride
+           : tensor == kV       ? args.v.row_stride
+           : tensor == kGradOut ? args.grad_out.row_stride
+           : tensor == kDq      ? args.dq.row_stride
+           : tensor == kDk      ? args.dk.row_stride
+                                : args.dv.row_stride;
   }
   __device__ __forceinline__ void step_back() {
     --chunk;
@@ -235,53 +261,6 @@ __device__ __forceinline__ void make_input_gradient(Block& gradient, const Fragm
     Bf16::unpack(as_bits(__hmin2(as_pair(f.r[j]), both(1.f))), low, high);
     float* at = gradient[j / 2] + j % 2 * 2;
     at[0] *= factor[j % 2] * low, at[1] *= factor[j % 2] * high;
-  }
-}
-
-/// A warp's rows, rounded, to a tile of shared memory; and what is there added to rows.
-template <typename G>
-__device__ __forceinline__ void put_rows(int tile, const Block (&rows)[kTiles]) {
-  const int at = tile + result_place<G>();
-#pragma unroll
-  for (int n = 0; n < 2 * kTiles; ++n) {
-    const float(&c)[4] = rows[n / 2][n % 2];
-    const int to = further<G>(at, n);
-    *shared_at<uint32_t>(to) = Bf16::pack(c[0], c[1]);
-    *shared_at<uint32_t>(to + 8 * G::kRow) = Bf16::pack(c[2], c[3]);
-  }
-}
-template <typename G>
-__device__ __forceinline__ void add_rows(Block (&rows)[kTiles], int tile) {
-  const int at = tile + result_place<G>();
-#pragma unroll
-  for (int n = 0; n < 2 * kTiles; ++n) {
-    float(&c)[4] = rows[n / 2][n % 2];
-    const int from = further<G>(at, n);
-    float low, high;
-    Bf16::unpack(*shared_at<uint32_t>(from), low, high);
-    c[0] += low, c[1] += high;
-    Bf16::unpack(*shared_at<uint32_t>(from + 8 * G::kRow), low, high);
-    c[2] += low, c[3] += high;
-  }
-}
-
-/// Writes the warp's rows of a result by way of a tile of shared memory; zeros for dead rows.
-template <typename G>
-__device__ __forceinline__ void write_rows(const Walk<G>& walk, int tensor,
-                                           const Block (&rows)[kTiles], int stage) {
-  __syncwarp();
-  put_rows<G>(stage, rows);
-  __syncwarp();
-  const int row = lane_id() / 8, piece = lane_id() % 8;
-  const int first = walk.chunk * kChunk + walk.tile * kBlockDim + row;
-  const uint32_t live = walk.live_bits(walk.tile);
-  Elem* to = walk.row_piece(tensor, first, piece);
-  const int64_t stride = walk.view(tensor).row_stride;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    uint4 all = *shared_at<uint4>(stage + piece_place<G>(row + 4 * i, piece));
-    if (!(live >> (row + 4 * i) & 1)) all = make_uint4(0, 0, 0, 0);
-    if (first + 4 * i < walk.args.length) *reinterpret_cast<uint4*>(to + 4 * i * stride) = all;
   }
 }
 

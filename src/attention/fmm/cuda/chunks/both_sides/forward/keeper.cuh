@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a walk: what a segment begins with, and the keeper, who hands it to the rows'
+// warpgroups.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include "attention/fmm/cuda/chunks/both_sides/forward/shape.cuh"
+#include "attention/fmm/cuda/chunks/both_sides/weight_sums.cuh"
+
+namespace fmmformer::cuda::chunks::both_sides::forward {
+
+/// key_sums += the sums of a chunk's feature rows, of the warp's channels g and g + 8.
+template <typename G>
+__device__ __forceinline__ void add_key_sums(float (&key_sums)[2], const Loader<G>& load, int tile,
+                                             int features) {
+  float sums[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t)
+    Bf16::multiply(sums, load.left_turned(features + t * G::kTile, tile), {{kOnes, kOnes}});
+  key_sums[0] += sums[0], key_sums[1] += sums[2];
+}
+
+/// Asks for rows: of the chunk that the warpgroup sums up, if there is one, and of the walk's first
+/// chunks; the first rows also see keys before their chunk. Meanwhile weights go to shared memory,
+/// and backward's tickets are cleared. A barrier must follow. Short code, since it is run once: an
+/// instruction that is new to a multiprocessor takes longer to come than to run.
+template <typename G>
+__device__ __forceinline__ void begin_first_rows(const Walk<G>& walk, int group, int thread,
+                                                 int summed) {
+  using M = Memory<G>;
+  const int part = M::kPart + group * M::kPartBytes, own = walk.begin + group - 1;
+#pragma unroll 1
+  for (int i = 0; i < 7; ++i) {
+    const int tensor = i < 6 ? kKeys + (i & 1) : kQueries;
+    const int chunk = i < 2 ? summed : i < 4 ? walk.begin - 1 : own;
+    int to = (i < 2 ? part : walk.seen_of(chunk)) + (i & 1) * G::kArea;
+    if (i == 6) to = walk.queries_of(own);
+    const bool wanted = i < 2   ? summed < walk.sums_end
+                        : i < 4 ? group == 1
+                                : group > 0 && own < walk.end;
+    if (wanted) begin_chunk(walk, tensor, chunk, to, thread);
+    if (i == 1) commit_copies();
+  }
+  commit_copies();
+  const SweepArgs& args = walk.args;
+  const int field = threadIdx.x;
+  if (field >= G::kFields) return;
+  shared_at<float>(M::kWeights)[field] = field < G::kMaps
+                                             ? weight_value(args.far_weight, field, walk.h, 0)
+                                             : weight_value(args.near_weight, 0, walk.h, 0);
+  if (args.chunk_states && walk.b == 0 && walk.segment == 0)
+    *ticket(args, walk.h, field, G::kMaps) = 0;
+}
+
+/// The block's part of the sums, where the other blocks find it. Every warpgroup makes one chunk's
+/// features; then one for each map adds them all up.
+template <typename G>
+__device__ __forceinline__ void sum_segment(const Walk<G>& walk, const Loader<G>& load, int group) {
+  using M = Memory<G>;
+  const int thread = threadIdx.x % kGroupThreads;
+  const int rows = M::kPart + group * M::kPartBytes;
+  Block sums[kTiles];
+  float key_sums[2] = {0.f, 0.f};
+  clear(sums);
+  begin_first_rows(walk, group, thread, walk.sums_begin + group);
+  wait_for_older_copies();
+#pragma unroll 1
+  for (int first = walk.sums_begin; first < walk.sums_end; first += kGroups) {
+    if (first + group < walk.sums_end) {
+      meet_group(group);
+      make_key_features<G, /*kShort=*/true>(rows, rows + 2 * G::kArea, walk.live(first + group),
+                                            thread);
+    }
+    show_to_warpgroup();
+    __syncthreads();
+    if (group < G::kMaps) {
+      const int parts = min(kGroups, walk.sums_end - first);
+      const auto features_of = [&](int part) {
+        return M::kPart + part * M::kPartBytes + (2 + group) * G::kArea;
+      };
+#pragma unroll 1
+      for (int part = 0; part < parts; ++part)
+        begin_turned_rows<G>(sums, features_of(part), M::kPart + part * M::kPartBytes + G::kArea);
+#pragma unroll 1
+      for (int part = 0; part < parts; ++part)
+        add_key_sums(key_sums, load, walk.tile, features_of(part));
+      finish_products(sums);
+    }
+    __syncthreads();
+    const int next = first + kGroups + group;
+    if (next < walk.sums_end) {
+#pragma unroll 1
+      for (int i = 0; i < 2; ++i) begin_chunk(walk, kKeys + i, next, rows + i * G::kArea, thread);
+    }
+    wait_for_copies();
+  }
+  if (group >= G::kMaps) return;
+#pragma unroll
+  for (int i = 0; i < 2 * kTiles; ++i) {
+    const float(&c)[4] = sums[i / 2][i % 2];
+    shared_at<float4>(M::kPart)[(group * 2 * kTiles + i) * kGroupThreads + thread] =
+        make_float4(c[0], c[1], c[2], c[3]);
+  }
+  if (lane_id() % 4 != 0) return;
+  float* to = shared_at<float>(M::kPartKeySums) + group * G::kDim + walk.tile * kBlockDim;
+  to[row_of(0)] = key_sums[0], to[row_of(2)] = key_sums[1];
+}
+
+/// state = what the segment begins with, from the shared memory of the cluster's blocks.
+template <typename G>
+__device__ __forceinline__ void begin_state(State<G>& state, const Walk<G>& walk) {
+  using M = Memory<G>;
+  const auto cluster = cooperative_groups::this_cluster();
+#pragma unroll 1
+  for (int s = 0; s < walk.parts_end(); ++s) {
+    const float4* all =
+        cluster.map_shared_rank(shared_at<float4>(M::kPart), s) + threadIdx.x % kGroupThreads;
+    const float* key_sums = cluster.map_shared_rank(shared_at<float>(M::kPartKeySums), s) +
+                            walk.tile * kBlockDim + lane_id() / 4;
+#pragma unroll
+    for (int i = 0; i < G::kMaps * 2 * kTiles; ++i) {
+      const float4 four = all[i * kGroupThreads];
+      float(&c)[4] = state.sums[i / (2 * kTiles)][i / 2 % kTiles][i % 2];
+      c[0] += four.x, c[1] += four.y, c[2] += four.z, c[3] += four.w;
+    }
+#pragma unroll
+    for (int i = 0; i < G::kMaps * 2; ++i)
+      state.key_sums[i / 2][i % 2] += key_sums[i / 2 * G::kDim + i % 2 * 8];
+  }
+}
+
+/// Begins to keep the state before the chunk, which is in shared memory.
+template <typename G>
+__device__ __forceinline__ void begin_to_keep(const State<G>& state, const Walk<G>& walk,
+                                              int from) {
+  constexpr int kStates = G::kMaps * kStateBytes;
+  const int64_t chunks = (walk.args.length + kChunk - 1) / kChunk;
+  unsigned char* entry =
+      walk.args.chunk_states + (walk.pair * chunks + walk.chunk) * entry_bytes(G::kMaps);
+  if (threadIdx.x % kGroupThreads == 0) {
+    begin_bulk_store(entry, shared_at<char>(from), kStates);
+    asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
+  }
+  if (lane_id() % 4 != 0) return;
+  float* to = reinterpret_cast<float*>(entry + kStates) + walk.tile * kBlockDim + lane_id() / 4;
+#pragma unroll
+  for (int i = 0; i < G::kMaps * 2; ++i)
+    to[i / 2 * G::kDim + i % 2 * 8] = state.key_sums[i / 2][i % 2];
+}
+
+/// All chunks.
+template <typename G>
+__device__ __forceinline__ void keep(Walk<G>& walk, Loader<G>& load, State<G>& state) {
+  const int thread = threadIdx.x % kGroupThreads;
+  int group = 0, turn = 0;
+#pragma unroll 1
+  for (; walk.chunk < walk.end; ++walk.chunk) {
+    walk.forget(), load.forget();
+    // The state's place was that of the chunk before the last.
+    const int before = group == kRowGroups - 1 ? 0 : group + 1;
+    Event::of<G>(kFarDone, before).await(before == 0 ? turn : turn ^ 1);
+    if (thread == 0)
+      asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(Memory<G>::kStatePlaces - 1)
+                   : "memory");
+    named_barrier(kInGroup, kGroupThreads);
+    const int kept = walk.state_of(walk.chunk);
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l)
+      put_rows<G>(kept + l * G::kArea + walk.tile * G::kTile, state.sums[l]);
+    KeySumOperands<G>::store(walk.key_sums_of(walk.chunk), state, walk.tile);
+    show_to_warpgroup();
+    Event::of<G>(kStateMade, group).say();
+    if (walk.args.chunk_states) {
+      named_barrier(kInGroup, kGroupThreads);
+      begin_to_keep(state, walk, kept);
+    }
+    Event::of<G>(kFeaturesMade, group).await(turn);
+    const int features = walk.features_of(group), values = walk.seen_of(walk.chunk) + G::kArea;
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l)
+      begin_turned_rows<G>(state.sums[l], features + l * G::kArea, values);
+#pragma unroll
+    for (int l = 0; l < G::kMaps; ++l)
+      add_key_sums(state.key_sums[l], load, walk.tile, features + l * G::kArea);
+    finish_products(state.sums);
+    Event::of<G>(kAdded, group).say();
+    if (++group == kRowGroups) group = 0, turn ^= 1;
+  }
+  if (thread == 0) asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
+}
+
+}  // namespace fmmformer::cuda::chunks::both_sides::forward
