@@ -56,6 +56,8 @@ auto with_launcher(const Call& call, const Body& body) {
     return call.precise ? with_strips_launcher<Tf32x3>(key_dim, body)
                         : with_strips_launcher<Bf16>(key_dim, body);
   }
+  if (call.walks == Walks::kWarpgroups && call.precise)
+    return body(chunks_fp32::Launcher<64, /*kFed=*/true>(), chunks_fp32::PassShape<64>());
   if (call.walks == Walks::kWarpgroups && key_dim <= 64)
     return body(chunks::warpgroup::Launcher(), chunks::warpgroup::PassShape());
   if (call.walks == Walks::kWarpgroups)
@@ -185,7 +187,8 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
 
 // Of those that fit chunks. The code is for 9.0 alone: newer GPUs do not have these instructions.
 bool fits_warpgroups(const SweepArgs& args, const Gpu& gpu) {
-  if (gpu.capability != 90 || args.precise) return false;
+  if (gpu.capability != 90) return false;
+  if (args.precise) return args.head_dim == 64 && args.maps <= chunks_fp32::kFedMaps;
   using Wide = warpgroups::PassShape<128>;
   return args.head_dim == 64 ||
          (args.head_dim == Wide::kValueDim && gpu.shared_bytes >= Wide::kSharedBytes &&
@@ -264,7 +267,8 @@ int gradient_segments(const SweepArgs& args, const Gpu& gpu) {
     const bool serves = !args.precise && args.far_scale > 0;
     return serves && gpu.shared_bytes >= narrow::kBothSidesBytes ? 1 : 0;
   }
-  if (args.walks != Walks::kWarpgroups || args.head_dim != 64 || args.drop_below > 0) return 0;
+  if (args.walks != Walks::kWarpgroups || args.precise || args.head_dim != 64) return 0;
+  if (args.drop_below > 0) return 0;
   if (args.maps > both_sides::kMostMaps || args.length > both_sides::kLongest) return 0;
   if (gpu.shared_bytes < both_sides::kSharedBytes) return 0;
   const int64_t pairs = std::max<int64_t>(args.batch * args.heads, 1);

@@ -85,8 +85,9 @@ struct Partial {
 };
 
 /// Which kernels walk the tokens of a pass. kRoles: those that take every call; in fp32 and fp16
-/// they have no roles. kWarpgroups: chunks, with products of a warpgroup. kWhole: a thread block
-/// has all of a short sequence at once. kNarrow: chunks of heads of 32 channels.
+/// they have no roles. kWarpgroups: chunks, with products of a warpgroup; in fp32 with warpgroups
+/// that prepare the next chunk. kWhole: a thread block has all of a short sequence at once.
+/// kNarrow: chunks of heads of 32 channels.
 enum class Walks { kRoles, kStrips, kChunks, kWarpgroups, kWhole, kNarrow };
 
 struct SweepArgs {
@@ -161,11 +162,15 @@ __host__ __device__ inline int64_t record_floats(int length, int maps) {
   return int64_t(length + 63) / 64 * 4 * tile_record_floats(maps);
 }
 
-/// A segment's first token; of the one after the last, the length.
+/// A segment's first token; of the one after the last, the length. In 32 bits: a division in 64 is
+/// a hundred instructions at the beginning of every kernel.
 __host__ __device__ inline int segment_begin(const SweepArgs& args, int segment) {
-  const int64_t units = (args.length + args.unit - 1) / args.unit;
-  const int64_t first = segment * units / args.segments * args.unit;
-  return static_cast<int>(first < args.length ? first : args.length);
+  const int units = (args.length + args.unit - 1) / args.unit;
+  // segment * units / args.segments, without the product
+  const int first =
+      segment * (units / args.segments) + segment * (units % args.segments) / args.segments;
+  const int64_t token = int64_t(first) * args.unit;
+  return static_cast<int>(token < args.length ? token : args.length);
 }
 
 /// In how many parts sum_states sums up each segment of a causal sequence, args.segments then being
@@ -193,11 +198,11 @@ struct Gpu {
 /// The kernels for a pass over everything. Strips and chunks want the paper's maps in the paper's
 /// order, D = Dv, a narrow band and rows that start at multiples of sixteen bytes, in bf16 or fp32:
 /// strips D of 16 or 32; chunks D of 64 or 128, causal, without unit features, with blend weights
-/// that are equal for all channels of a head. Warpgroups are for chunks in bf16, on GPUs of compute
-/// capability 9.0: D of 64, or of 128 with up to two maps and without dropout. Whole sequences: as
-/// strips, but causal, in bf16, D of 16 and up to 256 tokens. Narrow: D of 32, causal, in either,
-/// with weights that differ by channel, up to 2048 tokens, where sequences alone fill the GPU;
-/// compute capability 9.0.
+/// that are equal for all channels of a head. Warpgroups are for chunks on GPUs of compute
+/// capability 9.0: D of 64, in fp32 with up to two maps; in bf16 also of 128 with up to two maps
+/// and without dropout. Whole sequences: as strips, but causal, in bf16, D of 16 and up to 256
+/// tokens. Narrow: D of 32, causal, in either, with weights that differ by channel, up to 2048
+/// tokens, where sequences alone fill the GPU; compute capability 9.0.
 Walks fitting_walks(const SweepArgs& args, const Gpu& gpu);
 
 /// What the kernels for a call carry in one pass.

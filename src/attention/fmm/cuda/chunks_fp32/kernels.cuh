@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sweeps as kernels: a thread block walks its segment's chunks.
 //
-// Before a chunk's products all threads measure its rows, split them and make their features; then
-// every warp works on its own rows, and when all have, adds the chunk to its part of the state.
+// Before a chunk's products all threads, or the feeders, measure its rows, split them and make
+// their features; then every warp works on its own rows, and when all have, adds the chunk to its
+// part of the state.
 #pragma once
 
 #include "attention/fmm/cuda/chunks_fp32/far.cuh"
+#include "attention/fmm/cuda/chunks_fp32/feeder.cuh"
 
 namespace fmmformer::cuda::chunks_fp32 {
 
@@ -19,29 +21,55 @@ __global__ void __launch_bounds__(kThreads, 1) sum_kernel(const __grid_constant_
   State<G, kSweep> state(place);
   Walk<G, kSweep> walk(args, place);
   ChunkShare<G, kSweep> share;
-  walk.run_ahead([&] { state.begin(args, walk); }, [&] { measure_chunk(share, walk, weights); },
-                 [&] { split_chunk(share, walk); }, [&] { state.add(walk, load); });
+  run_ahead(
+      walk, [&] { state.begin(args, walk); }, [&] { measure_chunk(share, walk, weights); },
+      [&] { split_chunk(share, walk); }, [&] { state.add(walk, load); });
   state.store(args, blockIdx.x);
 }
 
 /// Walks a segment's chunks with a state; body() has a chunk's rows and features as pairs.
-template <typename G, Sweep kSweep, typename BeginOwnRows, typename Body>
+template <typename G, Sweep kSweep, typename Body>
 __device__ __forceinline__ void walk_with_state(Walk<G, kSweep>& walk, State<G, kSweep>& state,
                                                 const Weights<G>& weights, const Loader<G>& load,
-                                                const BeginOwnRows& begin_own_rows,
                                                 const Body& body) {
+  const auto measured_body = [&] {
+    state.clear_maxima();
+    body();
+  };
+  if constexpr (G::kFed) {
+    const auto shift = [&] {
+      const bool first = shift_halo(walk, 0, walk.shift(kBandRows)),
+                 second = shift_halo(walk, 1, walk.shift(kBandRows + 1));
+      if (first || second) walk.place.meet_walkers();
+    };
+    const auto first = [&] {
+      OwnRows<G, kSweep> own;
+      own.load(walk);
+      state.begin(walk.args, walk);
+      walk.place.meet_walkers();
+      own.store(walk);
+    };
+    return run_fed(
+        walk, first, [&] { state.show(walk); }, shift, measured_body,
+        [&] { state.add(walk, load); });
+  }
+  const auto begin_own_rows = [&](int chunk, uint64_t live) {
+#pragma unroll
+    for (int which = 0; which < Memory<G, kSweep>::kOwnTensors; ++which)
+      walk.begin_own(which, walk.own_view(which), chunk, live);
+    if constexpr (kSweep == Sweep::kQueries) walk.begin_own_numbers(chunk);
+  };
   ChunkShare<G, kSweep> share;
-  walk.run(
-      begin_own_rows, [&] { state.begin(walk.args, walk); }, [&] { split_halo(walk); },
-      [&] { measure_chunk(share, walk, weights); }, [&] { split_chunk(share, walk); }, body,
+  run(
+      walk, begin_own_rows, [&] { state.begin(walk.args, walk); }, [&] { split_halo(walk); },
+      [&] { measure_chunk(share, walk, weights); },
+      [&] { split_chunk(share, walk), state.show(walk); }, measured_body,
       [&] { state.add(walk, load); });
 }
 
 template <typename G>
-__global__ void __launch_bounds__(kThreads, 1)
-    forward_kernel(const __grid_constant__ SweepArgs args) {
+__device__ __forceinline__ void walk_forward(const SweepArgs& args, Place<G>& place) {
   constexpr Sweep kSweep = Sweep::kForward;
-  Place<G> place(args);
   Loader<G> load;
   const Weights<G> weights(args, place.h);
   State<G, kSweep> state(place);
@@ -55,11 +83,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 1
     for (int l = 0; l < G::kMaps; ++l) far_forward<G>(a, out, l, walk, load, pick(weights.of, l));
     add_groups(out, a, largest_score(walk, weights), walk, band, load);
-    write_rows(walk, args.out, args.partial_out, out);
+    write_rows(walk, args.out, out);
   };
-  walk_with_state(
-      walk, state, weights, load,
-      [&](int chunk, uint64_t live) { walk.begin_own(0, args.q, chunk, live); }, body);
+  walk_with_state(walk, state, weights, load, body);
   if (args.made.sums && place.segment == args.segments - 1) state.store(args, place.pair);
 }
 
@@ -76,7 +102,7 @@ __device__ void store_weight_sums(const float (&by_field)[G::kFields], const Swe
     for (int other = 4; other < kWarpSize; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
     if (lane_id() == 0 && place.slice == 0) all[place.tile * G::kFields + field] = sum;
   }
-  __syncthreads();
+  place.meet_walkers();
   const int field = threadIdx.x;
   const bool near = field == G::kMaps;
   if (field >= G::kFields || (near && !args.has_near)) return;
@@ -88,10 +114,8 @@ __device__ void store_weight_sums(const float (&by_field)[G::kFields], const Swe
 }
 
 template <typename G>
-__global__ void __launch_bounds__(kThreads, 1)
-    query_kernel(const __grid_constant__ SweepArgs args) {
+__device__ __forceinline__ void walk_queries(const SweepArgs& args, Place<G>& place) {
   constexpr Sweep kSweep = Sweep::kQueries;
-  Place<G> place(args);
   Loader<G> load;
   const Weights<G> weights(args, place.h);
   State<G, kSweep> state(place);
@@ -113,20 +137,15 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
       for (int i = 0; i < G::kMaps; ++i) by_weight[i] += i == l ? of_map : 0.f;
     }
-    write_rows(walk, args.dq, args.partial_dq, dq);
+    write_rows(walk, args.dq, dq);
   };
-  const auto begin_own_rows = [&](int chunk, uint64_t live) {
-    walk.begin_own(0, args.q, chunk, live), walk.begin_own(1, args.grad_out, chunk, live);
-    walk.begin_own_numbers(chunk);
-  };
-  walk_with_state(walk, state, weights, load, begin_own_rows, body);
+  walk_with_state(walk, state, weights, load, body);
   if (args.weight_sums) store_weight_sums<G>(by_weight, args, place);
 }
 
 template <typename G>
-__global__ void __launch_bounds__(kThreads, 1) key_kernel(const __grid_constant__ SweepArgs args) {
+__device__ __forceinline__ void walk_keys(const SweepArgs& args, Place<G>& place) {
   constexpr Sweep kSweep = Sweep::kKeys;
-  Place<G> place(args);
   Loader<G> load;
   const Weights<G> weights(args, place.h);
   State<G, kSweep> state(place);
@@ -144,19 +163,51 @@ __global__ void __launch_bounds__(kThreads, 1) key_kernel(const __grid_constant_
       if (args.has_near) near_key<G>(dk, a, g, walk, band, load, weights.of[G::kMaps]);
 #pragma unroll 1
       for (int l = 0; l < G::kMaps; ++l) far_key<G>(dk, g, l, walk, load);
-      write_rows(walk, args.dk, args.partial_dk, dk);
+      write_rows(walk, args.dk, dk);
     }
     Block dv[kSliceBlocks];
     clear(dv);
 #pragma unroll 1
     for (int l = 0; l < G::kMaps; ++l) far_values<G>(a, dv, l, walk, load);
     add_groups(dv, a, largest_score(walk, weights), walk, band, load);
-    write_rows(walk, args.dv, args.partial_dv, dv);
+    write_rows(walk, args.dv, dv);
   };
-  const auto begin_own_rows = [&](int chunk, uint64_t live) {
-    walk.begin_own(0, args.k, chunk, live), walk.begin_own(1, args.v, chunk, live);
-  };
-  walk_with_state(walk, state, weights, load, begin_own_rows, body);
+  walk_with_state(walk, state, weights, load, body);
+}
+
+/// Of a block, walkers alone, or walkers and those who feed them.
+template <typename G, Sweep kSweep, typename Walkers>
+__device__ __forceinline__ void divide_block(const SweepArgs& args, const Walkers& walk) {
+  Place<G> place(args);
+  if constexpr (!G::kFed) {
+    walk(place);
+  } else {
+    Scaling<Memory<G, kSweep>>::clear();
+    __syncthreads();
+    if (threadIdx.x >= kThreads) {
+      leave_registers<kRegistersOfFeeder>();
+      Feeder<G, kSweep>(args, place).feed();
+    } else {
+      take_registers<kRegistersOfWalker>();
+      walk(place);
+    }
+  }
+}
+
+template <typename G>
+__global__ void __launch_bounds__(G::kBlockThreads, 1)
+    forward_kernel(const __grid_constant__ SweepArgs args) {
+  divide_block<G, Sweep::kForward>(args, [&](Place<G>& place) { walk_forward<G>(args, place); });
+}
+template <typename G>
+__global__ void __launch_bounds__(G::kBlockThreads, 1)
+    query_kernel(const __grid_constant__ SweepArgs args) {
+  divide_block<G, Sweep::kQueries>(args, [&](Place<G>& place) { walk_queries<G>(args, place); });
+}
+template <typename G>
+__global__ void __launch_bounds__(G::kBlockThreads, 1)
+    key_kernel(const __grid_constant__ SweepArgs args) {
+  divide_block<G, Sweep::kKeys>(args, [&](Place<G>& place) { walk_keys<G>(args, place); });
 }
 
 }  // namespace fmmformer::cuda::chunks_fp32

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches of the sweeps that walk chunks in fp32, for causal heads of kDim channels; each size is
-// compiled in a file of its own.
+// compiled in a file of its own, and so are those with feeders.
 #pragma once
 
 #include "attention/fmm/cuda/sweep.h"
@@ -9,9 +9,13 @@ namespace fmmformer::cuda::chunks_fp32 {
 
 constexpr int kFarthest = 32;  // tokens before a query that a band may reach
 
+constexpr int kFedMaps = 2;  // three leave no room for the next chunk's features
+
 enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
 
-template <int kDim>
+/// kFed: with warps beside the others that prepare chunks (feeder.cuh), for up to kFedMaps maps of
+/// 64 channels on GPUs of compute capability 9.0.
+template <int kDim, bool kFed = false>
 struct Launcher {
   static cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream);
   static cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);

@@ -171,7 +171,7 @@ __device__ __forceinline__ void near_key(Block (&dk)[kSliceBlocks], Block (&a)[G
   const float factor = walk.args.near_scale * weight;
   const float g_factor = factor * power_of_2(-product_shift(walk)), scale = score_scale(walk, band);
   const float dots_beside =
-      Scaling<Memory<G, Sweep::kKeys>>::maximum(walk.set() ^ 1, kDots + G::kMaps);
+      Scaling<Memory<G, Sweep::kKeys>>::maximum(walk.set_beside(), kDots + G::kMaps);
   const int shift = shift_for(fabsf(factor) * walk.args.keep_factor * largest_product(walk) +
                               fmaxf(walk.maximum(kDots + G::kMaps), dots_beside));
   const float to_operand = power_of_2(shift);

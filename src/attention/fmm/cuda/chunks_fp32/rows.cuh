@@ -3,7 +3,7 @@
 #pragma once
 
 #include "attention/fmm/cuda/chunk_rows.cuh"
-#include "attention/fmm/cuda/chunks_fp32/shares.cuh"
+#include "attention/fmm/cuda/chunks_fp32/chunk_features.cuh"
 
 namespace fmmformer::cuda::chunks_fp32 {
 
@@ -114,11 +114,9 @@ __device__ __forceinline__ void add_input_gradient(Block (&sum)[kSliceBlocks],
 }
 
 /// Writes the warp's rows and channels of out, dq, dk or dv; zeros for dead rows. A lane's numbers
-/// and its neighbours' are whole sectors. `partial`: the sums over the passes, of which only the
-/// last one writes the tensor.
+/// and its neighbours' are whole sectors.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void write_rows(const Walk<G, kSweep>& walk, const View& view,
-                                           const Partial& partial,
                                            const Block (&rows)[kSliceBlocks]) {
   const SweepArgs& args = walk.args;
   const Place<G>& place = walk.place;
@@ -130,22 +128,11 @@ __device__ __forceinline__ void write_rows(const Walk<G, kSweep>& walk, const Vi
     if (token >= args.length) continue;
     const bool alive = live >> row_of(2 * r) & 1;
     float* to = rows_of(view, place) + token * view.row_stride + column;
-    float* sums =
-        partial.sums
-            ? partial.sums +
-                  ((int64_t(place.b) * args.length + token) * args.heads + place.h) * G::kDim +
-                  column
-            : nullptr;
-    if (sums && !partial.last) to = sums;
 #pragma unroll
     for (int n = 0; n < 2 * kSliceBlocks; ++n) {
       const float(&c)[4] = rows[n / 2][n % 2];
-      float2 both = alive ? make_float2(c[2 * r], c[2 * r + 1]) : make_float2(0.f, 0.f);
-      if (sums && !partial.first) {
-        const float2 before = *reinterpret_cast<const float2*>(sums + n * 8);
-        both.x += before.x, both.y += before.y;
-      }
-      *reinterpret_cast<float2*>(to + n * 8) = both;
+      *reinterpret_cast<float2*>(to + n * 8) =
+          alive ? make_float2(c[2 * r], c[2 * r + 1]) : make_float2(0.f, 0.f);
     }
   }
 }

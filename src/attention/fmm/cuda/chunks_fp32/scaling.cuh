@@ -10,7 +10,8 @@
 // norm that counts, every row of query features has its own shift. Results are multiplied with the
 // inverse, exactly, where they join others.
 //
-// Chunks take turns with two sets of maxima and shifts.
+// Chunks take turns with two sets of maxima and shifts, or three where the next one is prepared
+// beside this one, which may need those of the chunk before.
 #pragma once
 
 #include "attention/fmm/cuda/chunks_fp32/split.cuh"
@@ -45,12 +46,16 @@ __device__ __forceinline__ int shift_for(float largest) {
 /// Where all this lies in shared memory: from Memory::kScaling on.
 template <typename M>
 struct Scaling {
-  static constexpr int kMaxima = M::kScaling;                  // [2][kSetSize], not negative
-  static constexpr int kShifts = kMaxima + 2 * kSetSize;       // [2][kSetSize]
-  static constexpr int kStateMaxima = kShifts + 2 * kSetSize;  // [2][4]
+  static constexpr int kMaxima = M::kScaling;                  // [3][kSetSize], not negative
+  static constexpr int kShifts = kMaxima + 3 * kSetSize;       // [3][kSetSize]
+  static constexpr int kStateMaxima = kShifts + 3 * kSetSize;  // [2][4]
   static constexpr int kStateShifts = kStateMaxima + 8;        // [4]
   static_assert(kStateShifts + 4 <= M::kScaling + kScalingSize);
 
+  /// This thread's number among those that copy and split rows, walkers or feeders.
+  static __device__ __forceinline__ unsigned copier() {
+    return M::G::kFed ? threadIdx.x % kThreads : threadIdx.x;
+  }
   static __device__ void clear() {
     if (threadIdx.x < kScalingSize) *shared_at(M::kScaling + threadIdx.x) = 0.f;
   }
@@ -58,7 +63,7 @@ struct Scaling {
     return *shared_at(kMaxima + set * kSetSize + which);
   }
   static __device__ __forceinline__ void clear_maxima(int set) {
-    if (threadIdx.x < kSetSize) *shared_at(kMaxima + set * kSetSize + threadIdx.x) = 0.f;
+    if (copier() < kSetSize) *shared_at(kMaxima + set * kSetSize + copier()) = 0.f;
   }
   static __device__ __forceinline__ void raise_maximum(int set, int which, float x) {
     raise(kMaxima + set * kSetSize + which, x);
@@ -70,10 +75,10 @@ struct Scaling {
     return *shared_at(kShifts + set * kSetSize + kFeatureBounds + map);
   }
   static __device__ __forceinline__ void set_bound(int set, int map, float bound) {
-    if (threadIdx.x == 0) *shared_at(kShifts + set * kSetSize + kFeatureBounds + map) = bound;
+    if (copier() == 0) *shared_at(kShifts + set * kSetSize + kFeatureBounds + map) = bound;
   }
   static __device__ __forceinline__ void set_shift(int set, int which, int shift) {
-    if (threadIdx.x == 0) *shared_at(kShifts + set * kSetSize + which) = __int_as_float(shift);
+    if (copier() == 0) *shared_at(kShifts + set * kSetSize + which) = __int_as_float(shift);
   }
   /// Of the state, by map.
   static __device__ __forceinline__ float state_maximum(int set, int map) {
@@ -102,7 +107,10 @@ struct Scaling {
   /// with what its thread has beside it.
   static __device__ __forceinline__ void raise(int place, float x) {
     const unsigned bits = __reduce_max_sync(~0u, x < INFINITY ? __float_as_uint(x) : 0u);
-    if (lane_id() == 0) atomicMax(reinterpret_cast<unsigned*>(shared_at(place)), bits);
+    if (lane_id() != 0) return;
+    // What atomicMax becomes is longer: lanes that are not there join first.
+    const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared_at(place)));
+    asm volatile("red.shared.max.u32 [%0], %1;\n" ::"r"(address), "r"(bits) : "memory");
   }
 };
 

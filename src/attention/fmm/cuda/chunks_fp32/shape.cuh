@@ -7,7 +7,8 @@
 // their channels of results, so that two warps, slices, have the same rows. They share the
 // work of their scores, where there is room to exchange them. Raw rows, features and the state are
 // in shared memory as pairs of fp16 numbers (split.cuh), split once a chunk by all threads; every
-// warp has its own part of the state in fp32 as well, in registers, and adds to it there.
+// warp has its own part of the state in fp32 as well, in registers, and adds to it there. Where
+// there are feeders (feeder.cuh), eight more warps split the next chunk meanwhile.
 //
 // Blend weights are one number a head here, so that near field and all maps are one matrix of
 // scores before it meets v.
@@ -21,6 +22,7 @@
 namespace fmmformer::cuda::chunks_fp32 {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarpSize;
+constexpr int kFeeders = kThreads;      // threads beside them, where they are fed (feeder.cuh)
 constexpr int kSchedulers = 4;          // of a multiprocessor; warp w belongs to w % kSchedulers
 constexpr int kHalo = 2;                // tiles of a neighbour that a band may reach
 constexpr int kBandGroups = kHalo + 1;  // of sixteen columns that a band may touch
@@ -31,8 +33,8 @@ constexpr int kPiece = 4;  // numbers that a thread copies and splits at once
 static_assert(kFarthest == kHalo * kBlockDim);
 
 /// What is known at compile time: D = Dv = kDim, how many maps a pass has, and whether the slices
-/// of sixteen rows share the work of scores.
-template <int kDim_, int kMaps_, bool kShares_>
+/// of sixteen rows share the work of scores; kFed: whether other warps prepare the next chunk.
+template <int kDim_, int kMaps_, bool kShares_, bool kFed_ = false>
 struct Shape {
   static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr int kTiles = PassShape<kDim>::kTiles, kChunk = PassShape<kDim>::kChunk;
@@ -44,11 +46,13 @@ struct Shape {
   static constexpr int kGroups = kTiles > kBandGroups ? kTiles : kBandGroups;  // of columns
   static constexpr bool kShares = kShares_;
   static constexpr int kSharers = kShares ? kSlices : 1;
+  static constexpr bool kFed = kFed_;
+  static constexpr int kBlockThreads = kThreads + (kFed ? kFeeders : 0);
   // In shared memory, in numbers. Rows are padded so that eight of them lie in different banks.
   static constexpr int kRow = kDim + 4, kTile = kBlockDim * kRow, kArea = kTiles * kTile;
 };
 
-constexpr int kScalingSize = 80;  // numbers
+constexpr int kScalingSize = 116;  // numbers
 
 __device__ __forceinline__ float* shared_at(int offset) {
   extern __shared__ __align__(128) float dynamic_memory[];
@@ -56,11 +60,14 @@ __device__ __forceinline__ float* shared_at(int offset) {
 }
 
 /// Where things lie in a sweep's shared memory, in numbers.
-template <typename G, Sweep kSweep>
+template <typename G_, Sweep kSweep>
 struct Memory {
+  using G = G_;
   static constexpr bool kSums = kSweep == Sweep::kSumOfKeys || kSweep == Sweep::kSumOfQueries;
   static constexpr bool kOfQueries = kSweep == Sweep::kKeys || kSweep == Sweep::kSumOfQueries;
   static constexpr int kOwnTensors = kSums ? 0 : kSweep == Sweep::kForward ? 1 : 2;
+  // Features (and dots) of this chunk and, where others prepare it, of the next.
+  static constexpr int kFeatureSets = G::kFed ? 2 : 1;
   // Whether own rows are raw operands of the near field alone.
   static constexpr bool kOwnIsNear = false;
   // Numbers of a row that come with it: log_sum_exp, normalisers, the maps' dots, the near one.
@@ -71,15 +78,17 @@ struct Memory {
   static constexpr int kBand = 0;  // [2][kRing] tiles
   // [2][kTiles] tiles. Features of own rows, map by map, are where the second tensor was, if any.
   static constexpr int kOwn = kBand + 2 * kRing * G::kTile;
-  static constexpr int kFeatures = kOwn + (kSums ? 0 : 2 * G::kArea);  // [kMaps][kTiles] tiles
-  static constexpr int kState = kFeatures + G::kMaps * G::kArea;       // [kMaps][kDim][kDim]
+  static constexpr int kFeatures = kOwn + (kSums ? 0 : 2 * G::kArea);
+  static constexpr int kFeatureSet = G::kMaps * G::kArea;                // [kMaps][kTiles] tiles
+  static constexpr int kState = kFeatures + kFeatureSets * kFeatureSet;  // [kMaps][kDim][kDim]
   static constexpr int kStateOfMap = G::kDim * G::kDim;
   static constexpr int kKeySums = kState + (kSums ? 0 : G::kMaps * kStateOfMap);  // [kMaps][kDim]
   static constexpr int kScaling = kKeySums + G::kMaps * G::kDim;                  // see scaling.cuh
   static constexpr int kNumbers = kScaling + kScalingSize;  // [kNumberCount][kRing][16]
   static constexpr int kDotPairs = kNumbers + kNumberCount * kRing * kBlockDim;
-  // [kMaps][kChunk] pairs: dots of the chunk's rows
-  static constexpr int kExchange = kDotPairs + (kOfQueries ? G::kMaps * G::kChunk : 0);
+  // [kFeatureSets][kMaps][kChunk] pairs: dots of the chunk's rows
+  static constexpr int kDotSet = G::kMaps * G::kChunk;
+  static constexpr int kExchange = kDotPairs + (kOfQueries ? kFeatureSets * kDotSet : 0);
   static constexpr int kExchangeSize = G::kFields * kWarps * kBlockDim;  // of the query sweep
   // [log_sum_exp, then the maps' normalisers][kChunk]: of own rows; in the forward sweep <f, z>,
   // and the shift of f
@@ -123,6 +132,13 @@ struct Place {
   /// Waits for the other warps with the same rows.
   __device__ __forceinline__ void meet_slices() const {
     named_barrier(1 + tile, G::kSlices * kWarpSize);
+  }
+  /// Waits for all who walk, or who copy and split rows.
+  __device__ __forceinline__ void meet_walkers() const {
+    G::kFed ? named_barrier(1 + G::kTiles, kThreads) : __syncthreads();
+  }
+  __device__ __forceinline__ void meet_copiers() const {
+    G::kFed ? named_barrier(2 + G::kTiles, kFeeders) : __syncthreads();
   }
 };
 

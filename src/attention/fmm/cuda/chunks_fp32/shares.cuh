@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chunk's rows on their way from fp32 numbers to pairs, and their features: each thread has a
-// share of them. First all measure theirs, then all split them.
+// A chunk's rows on their way from fp32 numbers to pairs: each thread has a share of them. First
+// all measure theirs, then all split them (chunk_features.cuh).
 #pragma once
 
-#include "attention/fmm/cuda/chunks_fp32/walk.cuh"
+#include "attention/fmm/cuda/chunks_fp32/loops.cuh"
 #include "attention/fmm/cuda/features.cuh"
 
 namespace fmmformer::cuda::chunks_fp32 {
@@ -120,9 +120,11 @@ struct ChunkShare {
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void measure_numbers(const Walk<G, kSweep>& walk,
                                                 const Weights<G>& weights) {
-  using Scales = typename Walk<G, kSweep>::Scales;
+  using W = Walk<G, kSweep>;
+  using Scales = typename W::Scales;
   const SweepArgs& args = walk.args;
-  const int token = threadIdx.x % G::kChunk, n = threadIdx.x / G::kChunk;
+  // All of a warp have the same field.
+  const int token = threadIdx.x % G::kChunk, n = Scales::copier() / G::kChunk;
   const int tile = token / kBlockDim, row = token % kBlockDim;
   const bool live = walk.live >> token & 1;
   if (n < G::kMaps) {
@@ -147,14 +149,15 @@ __device__ __forceinline__ int dot_shift(const Walk<G, kSweep>& walk, int l) {
 /// The maps' dots of the chunk as pairs, those of two tokens together.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void split_dots(const Walk<G, kSweep>& walk) {
-  const int token = threadIdx.x % (G::kChunk / 2) * 2, l = threadIdx.x / (G::kChunk / 2);
+  const int copier = Walk<G, kSweep>::Scales::copier();
+  const int token = copier % (G::kChunk / 2) * 2, l = copier / (G::kChunk / 2);
   if (l >= G::kMaps) return;
   const float* dots = walk.numbers(kDot<G> + l, token / kBlockDim) + token % kBlockDim;
   const float scale = power_of_2(dot_shift(walk, l));
   uint32_t high, low;
   split(high, low, walk.live >> token & 1 ? scale * dots[0] : 0.f,
         walk.live >> (token + 1) & 1 ? scale * dots[1] : 0.f);
-  *reinterpret_cast<float2*>(shared_at(Memory<G, kSweep>::kDotPairs + l * G::kChunk + token)) =
+  *reinterpret_cast<float2*>(shared_at(walk.dot_pairs(l) + token)) =
       make_float2(__uint_as_float(high), __uint_as_float(low));
 }
 
@@ -183,7 +186,7 @@ __device__ __forceinline__ void measure_chunk(ChunkShare<G, kSweep>& share,
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void split_halo(const Walk<G, kSweep>& walk) {
   using W = Walk<G, kSweep>;
-  const int set = walk.set() ^ 1;
+  const int set = walk.set_beside();
   const auto place_of = [&](int which) {
     return [&walk, which](int t) { return walk.tile(which, W::kFirstBeside + t); };
   };
@@ -191,10 +194,11 @@ __device__ __forceinline__ void split_halo(const Walk<G, kSweep>& walk) {
 #pragma unroll
   for (int which = 0; which < 2; ++which)
     W::Scales::raise_maximum(set, kBandRows + which, share[which].load(place_of(which)));
-  __syncthreads();
+  walk.place.meet_copiers();
   if constexpr (Memory<G, kSweep>::kOfQueries) {
-    if (threadIdx.x < kHalo * kBlockDim) {
-      const int tile = W::kFirstBeside + threadIdx.x / kBlockDim, row = threadIdx.x % kBlockDim;
+    if (W::Scales::copier() < kHalo * kBlockDim) {
+      const int tile = W::kFirstBeside + threadIdx.x % kWarpSize / kBlockDim,
+                row = threadIdx.x % kBlockDim;
       const bool live = walk.live_bits(tile) >> row & 1;
       const float dot = walk.numbers(kDot<G> + G::kMaps, tile)[row];
       W::Scales::raise_maximum(set, kDots + G::kMaps, live ? fabsf(dot) : 0.f);
@@ -207,12 +211,13 @@ __device__ __forceinline__ void split_halo(const Walk<G, kSweep>& walk) {
     share[which].store(place_of(which), shift);
   }
 }
-/// The rows beside the chunk, split in the chunk before, get this chunk's shift.
+/// The rows beside the chunk, split in the chunk before, get this chunk's shift, by all who walk.
+/// Returns whether that changed anything.
 template <typename G, Sweep kSweep>
-__device__ __forceinline__ void shift_halo(const Walk<G, kSweep>& walk, int which, int shift) {
+__device__ __forceinline__ bool shift_halo(const Walk<G, kSweep>& walk, int which, int shift) {
   using W = Walk<G, kSweep>;
-  const int before = W::Scales::shift(walk.set() ^ 1, kBandRows + which);
-  if (shift == before) return;
+  const int before = W::Scales::shift(walk.set_beside(), kBandRows + which);
+  if (shift == before) return false;
   const float scale = power_of_2(shift - before);
   const int high = high_of_piece(W::share_column());
 #pragma unroll 1
@@ -222,126 +227,19 @@ __device__ __forceinline__ void shift_halo(const Walk<G, kSweep>& walk, int whic
     load_pairs(x, row, high, scale);
     store_pairs(row, high, x, 1.f);
   }
+  return true;
 }
-
-/// The largest of query features times factors, map by map. A barrier inside.
+/// The shift of the walk's rows in a chunk, with those beside it: that of the chunk before, unless
+/// this is the first or more than two bits would be lost, so that rows beside it seldom change.
 template <typename G, Sweep kSweep>
-__device__ __forceinline__ void seek_largest_features(float (&largest)[G::kMaps],
-                                                      const Share<Walk<G, kSweep>>& raw,
-                                                      const Walk<G, kSweep>& walk) {
-  using W = Walk<G, kSweep>;
-#pragma unroll 1
-  for (int l = 0; l < G::kMaps; ++l) {
-    float mine = 0.f;
-    with_paper_map<G>(walk.args.feature_maps[l], [&](auto feature, auto) {
-#pragma unroll
-      for (int i = 0; i < W::kShare * kPiece; ++i) {
-        const int token = W::share_row() + i / kPiece * W::kRowsAtOnce;
-        const float x = raw.x[i / kPiece][i % kPiece],
-                    factor = walk.numbers(kNorm + l, token / kBlockDim)[token % kBlockDim];
-        mine = fmaxf(mine, fabsf(factor) * feature(x, decay_of(x)));
-      }
-    });
-    W::Scales::raise_maximum(walk.set(), kSoughtFeatures + l, mine);
-  }
-  __syncthreads();
-#pragma unroll
-  for (int l = 0; l < G::kMaps; ++l) largest[l] = walk.maximum(kSoughtFeatures + l);
-}
-/// What features are at most. Those of queries are multiplied with factors that belong to other
-/// rows than the largest features may: where factors differ so much that a bound of the product
-/// would cost bits (operands have some fifteen to spare), the largest is sought.
-template <typename G, Sweep kSweep>
-__device__ __forceinline__ void bound_features(float (&bounds)[G::kMaps],
-                                               const Share<Walk<G, kSweep>>& raw,
-                                               const Walk<G, kSweep>& walk) {
-  using W = Walk<G, kSweep>;
-  constexpr bool kOfQueries = Memory<G, kSweep>::kOfQueries;
-  const float of_maps = W::feature_bound(walk.maximum(kBandRows));
-  bool seek = false;
-#pragma unroll
-  for (int l = 0; l < G::kMaps; ++l) {
-    bounds[l] = of_maps;
-    if (!kOfQueries) continue;
-    bounds[l] *= walk.maximum(kFactors + l);
-    seek |= bounds[l] * walk.maximum(kInverseFactors + l) > float(1 << 13);
-  }
-  if (seek) seek_largest_features(bounds, raw, walk);
-#pragma unroll
-  for (int l = 0; l < G::kMaps; ++l) {
-    W::Scales::set_bound(walk.set(), l, bounds[l]);
-    W::Scales::set_shift(walk.set(), kFeatureRows + l, shift_for(bounds[l]));
-  }
-}
-/// Feature rows of the chunk's keys, or of its queries times weight * far_scale / norm, from raw
-/// rows; zeros for dead tokens, since features of 0 are not 0.
-template <typename G, Sweep kSweep>
-__device__ __forceinline__ void make_features(const Share<Walk<G, kSweep>>& raw,
-                                              const Walk<G, kSweep>& walk) {
-  using W = Walk<G, kSweep>;
-  using M = Memory<G, kSweep>;
-  const SweepArgs& args = walk.args;
-  const int high = high_of_piece(W::share_column());
-  float bounds[G::kMaps];
-  bound_features(bounds, raw, walk);
-  Piece decay[W::kShare];
-#pragma unroll
-  for (int i = 0; i < W::kShare * kPiece; ++i)
-    decay[i / kPiece][i % kPiece] = decay_of(raw.x[i / kPiece][i % kPiece]);
-#pragma unroll 1
-  for (int l = 0; l < G::kMaps; ++l) {
-    const int shift = shift_for(pick(bounds, l));
-    float factor[W::kShare];
-#pragma unroll
-    for (int i = 0; i < W::kShare; ++i) {
-      const int token = W::share_row() + i * W::kRowsAtOnce;
-      if constexpr (M::kOfQueries) {
-        factor[i] =
-            power_of_2(shift) * walk.numbers(kNorm + l, token / kBlockDim)[token % kBlockDim];
-      } else {
-        factor[i] = walk.live >> token & 1 ? power_of_2(shift) : 0.f;
-      }
-    }
-    with_paper_map<G>(args.feature_maps[l], [&](auto feature, auto) {
-#pragma unroll
-      for (int i = 0; i < W::kShare; ++i) {
-        Piece f;
-#pragma unroll
-        for (int j = 0; j < kPiece; ++j) f[j] = feature(raw.x[i][j], decay[i][j]);
-        store_pairs(W::share_at(i, [&](int t) { return walk.feature_tile(l, t); }), high, f,
-                    factor[i]);
-      }
-    });
-  }
-}
-/// All rows of the chunk become pairs, and their features.
-template <typename G, Sweep kSweep>
-__device__ __forceinline__ void split_chunk(const ChunkShare<G, kSweep>& share,
-                                            const Walk<G, kSweep>& walk) {
-  using W = Walk<G, kSweep>;
-  using M = Memory<G, kSweep>;
-  int band_shift[2];
-#pragma unroll
-  for (int which = 0; which < 2; ++which) {
-    float largest = walk.maximum(kBandRows + which);
-    if (walk.args.has_near)
-      largest = fmaxf(largest, W::Scales::maximum(walk.set() ^ 1, kBandRows + which));
-    band_shift[which] = shift_for(largest);
-    W::Scales::set_shift(walk.set(), kBandRows + which, band_shift[which]);
-    if (walk.args.has_near) shift_halo(walk, which, band_shift[which]);
-  }
-#pragma unroll
-  for (int which = 0; which < M::kOwnTensors; ++which) {
-    const int shift = shift_for(walk.maximum(kOwnRows + which));
-    W::Scales::set_shift(walk.set(), kOwnRows + which, shift);
-    if (M::kOwnIsNear && !walk.args.has_near) continue;
-    share.own[which].store([&](int t) { return W::own_area(which) + t * G::kTile; }, shift);
-  }
-  share.band[1].store([&](int t) { return walk.tile(1, t); }, band_shift[1]);
-  if (!M::kSums && walk.args.has_near)  // else features alone are operands
-    share.band[0].store([&](int t) { return walk.tile(0, t); }, band_shift[0]);
-  make_features(share.band[0], walk);
-  if constexpr (M::kOfQueries) split_dots(walk);
+__device__ __forceinline__ int band_shift(const Walk<G, kSweep>& walk, int which, bool first) {
+  using Scales = typename Walk<G, kSweep>::Scales;
+  const float largest = walk.maximum(kBandRows + which);
+  if (!walk.args.has_near) return shift_for(largest);
+  const int best = shift_for(fmaxf(largest, Scales::maximum(walk.set_beside(), kBandRows + which)));
+  if (first) return best;
+  const int before = Scales::shift(walk.set_beside(), kBandRows + which);
+  return before <= best && best <= before + 2 ? before : best;
 }
 
 }  // namespace fmmformer::cuda::chunks_fp32

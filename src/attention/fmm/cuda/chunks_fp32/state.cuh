@@ -10,16 +10,16 @@
 
 namespace fmmformer::cuda::chunks_fp32 {
 
-/// sums += features of tile t, times their tokens' dots; every column the same.
+/// sums += features of tile t, times their tokens' dots, if any; every column the same.
 template <typename G, Sweep kSweep>
-__device__ __forceinline__ void add_feature_sums(float (&sums)[4], const Left& f, int l, int t) {
+__device__ __forceinline__ void add_feature_sums(float (&sums)[4], const Left& f, int dots, int t) {
   using M = Memory<G, kSweep>;
   if constexpr (M::kOfQueries) {
     uint32_t high[2], low[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float2 both = *reinterpret_cast<const float2*>(
-          shared_at(M::kDotPairs + l * G::kChunk + t * kBlockDim + i * kEight + column_of(0, 0)));
+          shared_at(dots + t * kBlockDim + i * kEight + column_of(0, 0)));
       high[i] = __float_as_uint(both.x), low[i] = __float_as_uint(both.y);
     }
     step(sums, f.low, high[0], high[1]);
@@ -42,6 +42,8 @@ struct State {
   static constexpr int kTogether = G::kDim <= 64 ? G::kMaps : 1;
   const int first_row, first_block;  // of the part
   Block part[G::kMaps][kDown][kAcross];
+  float bound[G::kMaps];  // what the state is at most, in all parts
+  bool measured = false;  // whether that is known
 
   __device__ explicit State(const Place<G>& place)
       : first_row(place.warp % kRowParts * kDown * kBlockDim),
@@ -54,48 +56,46 @@ struct State {
 #pragma unroll
       for (int l = 0; l < G::kMaps; l += kTogether) add_rows(walk, load, m, l);
     }
-    if constexpr (M::kSums) return;
-    const auto bound = [&](int l) {
-      return W::Scales::state_maximum(walk.set(), l) +
-             G::kChunk * walk.largest_feature(l) * walk.maximum(kBandRows + 1);
-    };
-    write_pairs(bound);
-    if (W::Scales::seeks_state_maxima(walk.chunk)) {
-      raise_maxima(walk.set() ^ 1);
-    } else {
+    if constexpr (!M::kSums) {
 #pragma unroll
-      for (int l = 0; l < G::kMaps; ++l) W::Scales::set_state_maximum(walk.set() ^ 1, l, bound(l));
+      for (int l = 0; l < G::kMaps; ++l)
+        bound[l] += G::kChunk * walk.largest_feature(l) * walk.maximum(kBandRows + 1);
     }
   }
+  /// Writes the part to shared memory, as pairs. In some chunks the largest number is sought first,
+  /// with a barrier; elsewhere a bound of it, one addition a chunk, will do.
+  __device__ __forceinline__ void show(const W& walk) {
+    if (!measured || W::Scales::seeks_state_maxima(walk.chunk)) {
+      raise_maxima();
+      walk.place.meet_walkers();
+#pragma unroll
+      for (int l = 0; l < G::kMaps; ++l) bound[l] = W::Scales::state_maximum(0, l);
+      measured = true;
+    }
+    write_pairs();
+  }
+  /// Forgets what was sought; between barriers after show() and before the next.
+  static __device__ __forceinline__ void clear_maxima() { W::Scales::clear_state_maxima(0); }
 
-  /// What a segment begins with. A barrier must follow; one is inside.
+  /// What a segment begins with.
   __device__ void begin(const SweepArgs& args, const W& walk) {
     const StartEntries start(args, walk.place);
 #pragma unroll
     for (int i = 0; i < G::kMaps * kDown; ++i) clear(part[i / kDown][i % kDown]);
-    each_key_sum(args, args.start, [&](int64_t offset, int64_t of_entry, float* number) {
-      const float* from = args.start.key_sums + start.first * of_entry + offset;
-      float sum = start.count > 0 ? from[0] : 0.f;
-      if (start.count > 1) sum += from[of_entry];
+    static_assert(G::kMaps * G::kDim <= kThreads);
+    float key_sum = 0.f;
 #pragma unroll 2
-      for (int i = 2; i < start.count; ++i) sum += from[i * of_entry];
-      *number = sum;
-    });
-    const auto add = [&](int i) {
+    for (int i = 0; i < start.count; ++i) {
+      each_key_sum(args, args.start, [&](int64_t offset, int64_t of_entry, float*) {
+        key_sum += args.start.key_sums[(start.first + i) * of_entry + offset];
+      });
       each_pair(args, args.start, [&](int64_t offset, int64_t of_entry, float& x, float& y) {
         const float2 more = *reinterpret_cast<const float2*>(args.start.sums +
                                                              (start.first + i) * of_entry + offset);
         x += more.x, y += more.y;
       });
-    };
-    int i = start.count % 2;
-    if (i == 1) add(0);
-#pragma unroll 1
-    for (; i < start.count; i += 2) add(i), add(i + 1);  // more loads under way
-    if constexpr (M::kSums) return;
-    raise_maxima(walk.set());
-    __syncthreads();
-    write_pairs([&](int l) { return W::Scales::state_maximum(walk.set(), l); });
+    }
+    each_key_sum(args, args.start, [&](int64_t, int64_t, float* number) { *number = key_sum; });
   }
   /// The state becomes entry `entry` of args.made.
   __device__ void store(const SweepArgs& args, int64_t entry) {
@@ -148,7 +148,8 @@ struct State {
       for (int l = first; l < first + kTogether; ++l) {
         const Left f = load.turned_left(walk.feature_tile(l, t), tile);
         add_products(sums[l - first], f, values);
-        if (sums_features(l)) add_feature_sums<G, kSweep>(key_sums[l - first], f, l, t);
+        if (sums_features(l))
+          add_feature_sums<G, kSweep>(key_sums[l - first], f, walk.dot_pairs(l), t);
       }
     }
 #pragma unroll
@@ -164,7 +165,7 @@ struct State {
       }
     }
   }
-  __device__ __forceinline__ void raise_maxima(int set) const {
+  __device__ __forceinline__ void raise_maxima() const {
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) {
       float largest = 0.f;
@@ -172,16 +173,14 @@ struct State {
       for (int i = 0; i < kDown * kAcross * 8; ++i)
         largest =
             fmaxf(largest, fabsf(part[l][i / 8 / kAcross][i / 8 % kAcross][i / 4 % 2][i % 4]));
-      W::Scales::raise_state_maximum(set, l, largest);
+      W::Scales::raise_state_maximum(0, l, largest);
     }
   }
-  /// Writes the part to shared memory, with the shift for bound(map).
-  template <typename Bound>
-  __device__ __forceinline__ void write_pairs(const Bound& bound) {
+  __device__ __forceinline__ void write_pairs() const {
     const int g = lane_id() / 4, key = key_of_row(g);
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) {
-      const int shift = shift_for(bound(l));
+      const int shift = shift_for(bound[l]);
       W::Scales::set_state_shift(l, shift);
       const float scale = power_of_2(shift);
       const int rows = M::kState + l * M::kStateOfMap + (first_row + g) * G::kDim + lane_id() % 4;
@@ -219,7 +218,8 @@ struct State {
   template <typename Body>
   static __device__ __forceinline__ void each_key_sum(const SweepArgs& args, const States& states,
                                                       const Body& body) {
-    for (int i = threadIdx.x; i < G::kMaps * G::kDim; i += kThreads)
+    const int i = threadIdx.x;
+    if (i < G::kMaps * G::kDim)
       body(args.first_map * G::kDim + i, int64_t(states.maps) * G::kDim,
            shared_at(M::kKeySums + i));
   }

@@ -32,6 +32,7 @@ struct Walk {
   Place<G>& place;
   int chunk;             // the walk's
   int slot = 0;          // of its first tile in the ring
+  int turn = 0;          // which of three sets of maxima and shifts it has, if there are three
   uint64_t live = 0;     // its live tokens,
   uint64_t beside = 0;   // those of the chunk that was before it,
   uint64_t coming = 0;   // and of the next
@@ -48,6 +49,15 @@ struct Walk {
   __device__ __forceinline__ int tile(int which, int index) const {
     return M::kBand + (which * M::kRing + ring_place(index)) * G::kTile;
   }
+  /// The tensors of own rows.
+  __device__ __forceinline__ const View& own_view(int which) const {
+    return kSweep == Sweep::kKeys ? (which == 0 ? args.k : args.v)
+                                  : (which == 0 ? args.q : args.grad_out);
+  }
+  /// The tensors that all warps see.
+  __device__ __forceinline__ const View& view(int which) const {
+    return M::kOfQueries ? (which == 0 ? args.q : args.grad_out) : (which == 0 ? args.k : args.v);
+  }
   /// One of the numbers that sixteen rows have, see Memory.
   __device__ __forceinline__ float* numbers(int which, int index) const {
     return shared_at(M::kNumbers + (which * M::kRing + ring_place(index)) * kBlockDim);
@@ -56,8 +66,16 @@ struct Walk {
     return own_area(which) + place.tile * G::kTile;
   }
   static __device__ __forceinline__ int own_area(int which) { return M::kOwn + which * G::kArea; }
-  static __device__ __forceinline__ int feature_tile(int map, int index) {
-    return M::kFeatures + map * G::kArea + index * G::kTile;
+  __device__ __forceinline__ int feature_tile(int map, int index) const {
+    const int tile = M::kFeatures + map * G::kArea + index * G::kTile;
+    if constexpr (G::kFed) return tile + (chunk & 1) * M::kFeatureSet;
+    return tile;
+  }
+  /// A map's dots of the chunk, as pairs.
+  __device__ __forceinline__ int dot_pairs(int map) const {
+    const int dots = M::kDotPairs + map * kChunk;
+    if constexpr (G::kFed) return dots + (chunk & 1) * M::kDotSet;
+    return dots;
   }
   /// Bits of the live tokens of a tile of the chunk or the halo.
   __device__ __forceinline__ uint32_t live_bits(int index) const {
@@ -71,7 +89,11 @@ struct Walk {
   static constexpr int kFirstBeside = kBackwards ? kTiles : -kHalo;
 
   /// Which set of maxima and shifts is the chunk's.
-  __device__ __forceinline__ int set() const { return chunk & 1; }
+  __device__ __forceinline__ int set() const { return G::kFed ? turn : chunk & 1; }
+  /// That of the chunk before it.
+  __device__ __forceinline__ int set_beside() const {
+    return G::kFed ? (turn == 0 ? 2 : turn - 1) : set() ^ 1;
+  }
   __device__ __forceinline__ int shift(int which) const { return Scales::shift(set(), which); }
   __device__ __forceinline__ float maximum(int which) const {
     return Scales::maximum(set(), which);
@@ -93,7 +115,7 @@ struct Walk {
   static constexpr int kPieces = G::kDim / kPiece, kRowsAtOnce = kThreads / kPieces;
   static_assert(kBlockDim % kRowsAtOnce == 0);
   static constexpr int kRowsOfTile = kBlockDim / kRowsAtOnce, kShare = kTiles * kRowsOfTile;
-  static __device__ __forceinline__ int share_row() { return threadIdx.x / kPieces; }
+  static __device__ __forceinline__ int share_row() { return Scales::copier() / kPieces; }
   static __device__ __forceinline__ int share_column() { return threadIdx.x % kPieces * kPiece; }
   /// Row i of it, where tile `t` is at place_of(t).
   template <typename PlaceOf>
@@ -101,6 +123,10 @@ struct Walk {
     return place_of(i / kRowsOfTile) + (i % kRowsOfTile * kRowsAtOnce + share_row()) * G::kRow;
   }
 
+  /// This thread's piece of row `first`, where its share of a view's rows begins.
+  __device__ __forceinline__ const float* share_of(const View& view, int first) const {
+    return rows_of(view, place) + int64_t(first + share_row()) * view.row_stride + share_column();
+  }
   /// Begins to copy the rows of a chunk, for the warps that own them.
   __device__ void begin_own(int which, const View& view, int of_chunk, uint64_t of_live) const {
     copy_rows<kTiles>(view, of_chunk * kChunk, of_live,
@@ -121,95 +147,57 @@ struct Walk {
     numbers[0] = mine[row_of(0)], numbers[1] = mine[row_of(2)];
   }
 
-  /// Walks the chunks, a barrier after each part: measure() and split(), in which all threads have
-  /// their shares of the chunk's rows; body(); finish(). begin_own_rows(chunk, live) copies own
-  /// rows; first() comes while the first copies are under way, halo() before the first chunk.
-  template <typename BeginOwnRows, typename First, typename Halo, typename Measure, typename Split,
-            typename Body, typename Finish>
-  __device__ __forceinline__ void run(const BeginOwnRows& begin_own_rows, const First& first,
-                                      const Halo& halo, const Measure& measure, const Split& split,
-                                      const Body& body, const Finish& finish) {
-    Scales::clear();
+  /// Live tokens of the first chunk and of the one before it.
+  __device__ __forceinline__ void look_around() {
     look_at(chunk - kDirection);
     beside = live_tokens(chunk - kDirection);
     look_at(chunk);
     live = live_tokens(chunk);
     look_at(chunk + kDirection);
+  }
+  /// ... and of the next one.
+  __device__ __forceinline__ void see_next() {
+    coming = live_tokens(chunk + kDirection);
+    look_at(chunk + 2 * kDirection);
+  }
+  /// The next chunk becomes the walk's.
+  __device__ __forceinline__ void advance() {
+    chunk += kDirection, slot = ring_place(kDirection * kTiles);
+    turn = turn == 2 ? 0 : turn + 1;
+    beside = live, live = coming;
+  }
+
+  /// Where the numbers `n` of this pair's rows are in memory; none: nowhere.
+  __device__ const float* row_numbers(int n) const {
+    const int dots = args.all_maps + 1;
+    if (n == kLogSumExp) {
+      return args.has_near ? args.log_sum_exp + place.row_index(args, 1, 0) : nullptr;
+    }
+    if (n == kDot<G> + G::kMaps) {
+      return args.has_near ? args.row_dots + place.row_index(args, dots, args.all_maps) : nullptr;
+    }
+    if (n >= kDot<G>) {
+      return args.row_dots + place.row_index(args, dots, args.first_map + n - kDot<G>);
+    }
+    return args.normaliser == Normaliser::kRowSum
+               ? args.normalisers + place.row_index(args, args.all_maps, args.first_map + n - kNorm)
+               : nullptr;
+  }
+
+  /// Begins to copy the first chunk, with what a band needs beside it.
+  __device__ __forceinline__ void begin_first() const {
     if (args.has_near) {
       copy<kHalo>(kFirstBeside, kBackwards ? beside : beside >> (kChunk - kHalo * kBlockDim));
     }
     copy<kTiles>(0, live);
-    commit_copies();
-    begin_own_rows(chunk, live);
-    commit_copies();
-    __syncthreads();
-    first();
-    wait_for_older_copies();
-    if (args.has_near) halo();
-    __syncthreads();
-#pragma unroll 1
-    for (int left = place.end - place.begin; left > 0; --left) {
-      place.forget();
-      if (left > 1) begin(kDirection, coming);
-      commit_copies();
-      wait_for_older_copies();
-      Scales::clear_state_maxima(set() ^ 1);
-      measure();
-      __syncthreads();
-      split();
-      __syncthreads();
-      body();
-      __syncthreads();
-      Scales::clear_maxima(set() ^ 1);
-      if (left > 1) begin_own_rows(chunk + kDirection, coming);
-      commit_copies();
-      finish();
-      wait_for_older_copies();
-      __syncthreads();
-      chunk += kDirection, slot = ring_place(kDirection * kTiles);
-      beside = live, live = coming;
-    }
   }
-
-  /// The same without own rows and body, in sums: a step is short, so two chunks are under way.
-  template <typename First, typename Measure, typename Split, typename Finish>
-  __device__ __forceinline__ void run_ahead(const First& first, const Measure& measure,
-                                            const Split& split, const Finish& finish) {
-    Scales::clear();
-    int left = place.end - place.begin;
-    look_at(chunk);
-    begin(0, live);
-    commit_copies();
-    if (left > 1) begin(1, coming);
-    commit_copies();
-    first();
-    wait_for_older_copies();
-    __syncthreads();
-#pragma unroll 1
-    for (; left > 0; --left) {
-      uint64_t later = 0;
-      if (left > 2) begin(2, later);
-      commit_copies();
-      measure();
-      __syncthreads();
-      split();
-      __syncthreads();
-      Scales::clear_maxima(set() ^ 1);
-      finish();
-      wait_for_older_copies();
-      __syncthreads();
-      ++chunk, slot = ring_place(kTiles);
-      live = coming, coming = later;
-    }
-  }
-
- private:
   /// Begins to copy the chunk that was looked at last, so many from the walk's.
   __device__ __forceinline__ void begin(int further, uint64_t& of_live) {
     of_live = live_tokens(chunk + further);
     look_at(chunk + further + kDirection);
     copy<kTiles>(further * kTiles, of_live);
   }
+  /// This lane's share of a chunk's mask is asked for.
   __device__ void look_at(int of_chunk) {
     if (!args.token_mask) return;
     const bool* mask = args.token_mask + int64_t(place.b) * args.length;
@@ -232,14 +220,15 @@ struct Walk {
     }
     return bits;
   }
+
+ private:
   /// Copies kCount tiles of a view from token `first` on to place_of(tile). Dead tokens and those
   /// beyond the sequence become zeros, whatever memory holds there.
   template <int kCount, typename PlaceOf>
   __device__ __forceinline__ void copy_rows(const View& view, int first, uint64_t bits,
                                             const PlaceOf& place_of) const {
     const int row = share_row();
-    const float* from =
-        rows_of(view, place) + int64_t(first + row) * view.row_stride + share_column();
+    const float* from = share_of(view, first);
 #pragma unroll
     for (int i = 0; i < kCount * kRowsOfTile; ++i) {
       const bool live_row = bits >> (row + i * kRowsAtOnce) & 1;
@@ -253,38 +242,22 @@ struct Walk {
   __device__ __forceinline__ void copy(int index, uint64_t bits) const {
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
-      const View& view =
-          M::kOfQueries ? (which == 0 ? args.q : args.grad_out) : (which == 0 ? args.k : args.v);
-      copy_rows<kCount>(view, token(index), bits, [&](int i) { return tile(which, index + i); });
+      copy_rows<kCount>(view(which), token(index), bits,
+                        [&](int i) { return tile(which, index + i); });
     }
     if constexpr (M::kOfQueries) copy_numbers<kCount>(index);
   }
   template <int kCount>
   __device__ __forceinline__ void copy_numbers(int index) const {
     constexpr int kTokens = kCount * kBlockDim;
-    const int row = threadIdx.x % kTokens;
+    const int row = Scales::copier() % kTokens;
     const int from = min(max(token(index) + row, 0), args.length - 1);
 #pragma unroll 1
-    for (int n = threadIdx.x / kTokens; n < M::kNumberCount; n += kThreads / kTokens) {
+    for (int n = Scales::copier() / kTokens; n < M::kNumberCount; n += kThreads / kTokens) {
       const float* source = row_numbers(n);
       if (source)
         copy_number_async(numbers(n, index + row / kBlockDim) + row % kBlockDim, source + from);
     }
-  }
-  __device__ const float* row_numbers(int n) const {
-    const int dots = args.all_maps + 1;
-    if (n == kLogSumExp) {
-      return args.has_near ? args.log_sum_exp + place.row_index(args, 1, 0) : nullptr;
-    }
-    if (n == kDot<G> + G::kMaps) {
-      return args.has_near ? args.row_dots + place.row_index(args, dots, args.all_maps) : nullptr;
-    }
-    if (n >= kDot<G>) {
-      return args.row_dots + place.row_index(args, dots, args.first_map + n - kDot<G>);
-    }
-    return args.normaliser == Normaliser::kRowSum
-               ? args.normalisers + place.row_index(args, args.all_maps, args.first_map + n - kNorm)
-               : nullptr;
   }
 };
 

@@ -8,22 +8,9 @@
 #include "attention/fmm/cuda/dropout.cuh"
 #include "attention/fmm/cuda/narrow_fp32/features.cuh"
 #include "attention/fmm/cuda/narrow_fp32/state.cuh"
+#include "attention/fmm/cuda/registers.cuh"
 
 namespace fmmformer::cuda::narrow_fp32 {
-
-/// A team's threads give registers back that they had at launch, or wait for more.
-template <int kCount>
-__device__ __forceinline__ void leave_registers() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kCount));
-#endif
-}
-template <int kCount>
-__device__ __forceinline__ void take_registers() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kCount));
-#endif
-}
 
 template <typename G>
 struct Feeder {

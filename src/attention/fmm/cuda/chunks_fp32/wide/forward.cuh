@@ -265,24 +265,25 @@ __global__ void __launch_bounds__(kThreads, 1)
   ChunkShare<Wide, kSweep> share;
   Block out[Wide::kTiles];
   int score_shift = 0;
-  walk.run([&](int chunk, uint64_t live) { walk.begin_own(0, args.q, chunk, live); },
-           [&] { state.begin(walk); }, [&] { split_halo(walk); },
-           [&] { measure_chunk(share, walk, weights); },
-           [&] {
-             split_chunk(share, walk);
-             make_own_features<kSweep>(share.own[0], walk);
-           },
-           [&] {
-             load.forget();
-             score_shift = shift_for(largest_score(walk, weights));
-             fetch_sums(walk, args.partial_out);
-             state.shift_part(walk);
-             make_scores(walk, band, load, weights, power_of_2(score_shift), state.shift, [&] {
-               multiply_state(out, state, load);
-               state.add(walk, load);
-             });
-           },
-           [&] { write_out(out, walk, band, load, score_shift); });
+  run(
+      walk, [&](int chunk, uint64_t live) { walk.begin_own(0, args.q, chunk, live); },
+      [&] { state.begin(walk); }, [&] { split_halo(walk); },
+      [&] { measure_chunk(share, walk, weights); },
+      [&] {
+        split_chunk(share, walk);
+        make_own_features<kSweep>(share.own[0], walk);
+      },
+      [&] {
+        load.forget();
+        score_shift = shift_for(largest_score(walk, weights));
+        fetch_sums(walk, args.partial_out);
+        state.shift_part(walk);
+        make_scores(walk, band, load, weights, power_of_2(score_shift), state.shift, [&] {
+          multiply_state(out, state, load);
+          state.add(walk, load);
+        });
+      },
+      [&] { write_out(out, walk, band, load, score_shift); });
   if (args.made.sums && place.segment == args.segments - 1) state.store(walk, place.pair);
 }
 

@@ -250,7 +250,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     results.write(walk, dv);
     write_key_gradients(d, walk, band, load, shifts);
   };
-  walk.run(
+  run(
+      walk,
       [&](int chunk, uint64_t live) {
         walk.begin_own(0, args.k, chunk, live), walk.begin_own(1, args.v, chunk, live);
       },

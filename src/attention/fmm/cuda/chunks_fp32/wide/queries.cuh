@@ -275,7 +275,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   float by_far = 0.f, by_near = 0.f;
   Block u[Wide::kTiles], z[Wide::kTiles], f[Wide::kTiles];
   int near_shift = 0;
-  walk.run(
+  run(
+      walk,
       [&](int chunk, uint64_t live) {
         walk.begin_own(0, args.q, chunk, live), walk.begin_own(1, args.grad_out, chunk, live);
         walk.begin_own_numbers(chunk);

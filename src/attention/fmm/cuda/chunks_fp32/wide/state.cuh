@@ -170,7 +170,8 @@ struct OwnState {
     } else {
       float sum[4] = {};
 #pragma unroll
-      for (int t = 0; t < G::kTiles; ++t) add_feature_sums<G, kSweep>(sum, rows[t], 0, t);
+      for (int t = 0; t < G::kTiles; ++t)
+        add_feature_sums<G, kSweep>(sum, rows[t], walk.dot_pairs(0), t);
       if (lane_id() % 4 != 0) return;
       const float scale =
           power_of_2(-walk.shift(kFeatureRows) - (M::kOfQueries ? dot_shift(walk, 0) : 0));
