@@ -259,7 +259,7 @@ def test_a_second_derivative_is_a_clear_error() -> None:
         torch.autograd.grad(gradient.sum(), leaves[0])
 
 
-def test_derivatives_that_there_are_not_are_clear_errors() -> None:
+def test_forward_derivatives_and_functorch_transforms_are_clear_errors() -> None:
     q, k, v = random_inputs()
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
@@ -283,6 +283,53 @@ def test_backward_works_under_compiled_autograd(compiler: None) -> None:
         assert all(same_bits(a, b) for a, b in zip(actual, expected, strict=True))
 
 
+def test_a_second_backward_without_a_retained_graph_is_torchs_own_error() -> None:
+    leaves = as_leaves(*random_inputs())
+    out = fmm_attention(*leaves, bandwidth=5)
+    torch.autograd.grad(out.sum(), leaves)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(out.sum(), leaves)
+
+
+def test_an_input_that_changed_in_place_since_forward_is_torchs_own_error() -> None:
+    q, k, v = random_inputs()
+    leaf = q.clone().requires_grad_()
+    out = fmm_attention(leaf, k, v, bandwidth=5)
+    k.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+@pytest.mark.parametrize("wanted", range(5))
+def test_one_input_alone_can_want_a_gradient(wanted: int) -> None:
+    inputs = [*random_inputs(dtype=torch.float32), torch.rand(2, 1), torch.rand(1, 2, 1)]
+
+    def run(*tensors: Tensor) -> Tensor:
+        q, k, v, near_weight, far_weight = tensors
+        return fmm_attention(q, k, v, near_weight=near_weight, far_weight=far_weight, bandwidth=5, causal=True)
+
+    leaves = as_leaves(*inputs)
+    expected = torch.autograd.grad(run(*leaves).square().sum(), leaves)[wanted]
+    inputs[wanted] = leaves[wanted]
+    run(*inputs).square().sum().backward()
+    assert same_bits(leaves[wanted].grad, expected)
+
+
+def test_an_output_without_a_gradient_gives_its_inputs_none() -> None:
+    class Swallow(torch.autograd.Function):
+        @staticmethod
+        def forward(context: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(context: torch.autograd.function.FunctionCtx, gradient: Tensor) -> None:
+            return None
+
+    leaves = as_leaves(*random_inputs())
+    Swallow.apply(fmm_attention(*leaves, bandwidth=5)).sum().backward()
+    assert all(leaf.grad is None for leaf in leaves)
+
+
 def test_backward_can_run_twice_over_a_retained_graph() -> None:
     leaves = as_leaves(*random_inputs())
     out = fmm_attention(*leaves, bandwidth=5)
@@ -290,7 +337,7 @@ def test_backward_can_run_twice_over_a_retained_graph() -> None:
     assert all(same_bits(a, b) for a, b in zip(first, torch.autograd.grad(out.sum(), leaves)))
 
 
-@pytest.mark.parametrize("pairs, length, dim", [(4, 256, 16), (256, 130, 32)])
+@pytest.mark.parametrize("pairs, length, dim", [(4, 256, 16), (256, 130, 32), (132, 130, 64), (66, 512, 64)])
 def test_backward_with_weights_can_run_twice_over_a_retained_graph(pairs: int, length: int, dim: int) -> None:
     inputs = random_inputs(batch=pairs // 2, length=length, heads=2, head_dim=dim, value_dim=dim, dtype=torch.bfloat16)
     near_weight = torch.rand(2, dim if dim == 32 else 1)

@@ -45,10 +45,13 @@ void check_no_transform() {
     functorch->checkSupportsCppAutogradFunction();
 }
 
-void check_no_forward_derivative(const char* function, const std::optional<at::Tensor>& input) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!input || !input->_fw_grad(/*level=*/0).defined(), function,
+void check_no_forward_derivative(const char* function, const at::Tensor& input) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!input._fw_grad(/*level=*/0).defined(), function,
                               ": an input has a forward derivative, which this operator does not "
                               "carry on; use backward(), or the reference operator");
+}
+void check_no_forward_derivative(const char* function, const std::optional<at::Tensor>& input) {
+  if (input) check_no_forward_derivative(function, *input);
 }
 
 }  // namespace fmmformer

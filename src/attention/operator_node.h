@@ -68,6 +68,7 @@ std::shared_ptr<Node> node_behind(const at::Tensor& out, const Inputs&... inputs
 /// Throw for what a node does not serve, rather than let it silently be wrong: transforms of
 /// functorch, and inputs with forward derivatives.
 void check_no_transform();
+void check_no_forward_derivative(const char* function, const at::Tensor& input);
 void check_no_forward_derivative(const char* function, const std::optional<at::Tensor>& input);
 
 /// Whether autograd wants the gradient of an input. Throws as the checks above, in the name of

@@ -258,7 +258,8 @@ HWY_NOINLINE void feature_rows_backward(const FeatureLayout& layout, int64_t cou
       layout, [&]<FeatureMap... kMaps>() {
         map_backward_together<kMaps...>(layout, count, tile, features.exps, gradient, dx);
       });
-  for (int l = 0; l < layout.maps && !together; ++l) {
+  if (together) return;
+  for (int l = 0; l < layout.maps; ++l) {
     with_map(layout.feature_maps[l], [&](auto map) {
       map_rows_backward<decltype(map)::value>(layout, count, tile, features.exps,
                                               gradient + l * width, l == 0, dx);

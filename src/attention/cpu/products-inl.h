@@ -168,7 +168,8 @@ HWY_INLINE void product_onto(const T* start, int64_t rows, int64_t columns, int6
     }
     start = c.data;
   }
-  for (int64_t r = 0; r < rows && depth == 0; ++r) {
+  if (depth > 0) return;
+  for (int64_t r = 0; r < rows; ++r) {
     for (int64_t n = 0; n < columns; ++n)
       c.data[r * c.row_stride + n] = start == nullptr ? T(0) : start[r * c.row_stride + n];
   }

@@ -172,21 +172,28 @@ HWY_INLINE int64_t element_size(Element element) {
 class NextRows {
   // A head's rows of fewer bytes are soon in the cache: asking costs more than it gains.
   static constexpr int64_t kShortSequence = int64_t{32} << 10;
+  static constexpr int64_t kMostViews = 8;
 
  public:
   /// `loops`: how many loops over the chunk's rows will ask(). With fewer of them the last rows are
   /// not asked for, which costs time alone.
   NextRows(Element element, const Rows& rows, int64_t begin, int64_t loops)
-      : size_(element_size(element)), rows_(rows), begin_(begin), loops_(loops) {}
+      : element_(element), rows_(rows), begin_(begin), loops_(loops) {}
 
   /// `ahead`: the chunk reads so many rows more than its own.
   NextRows& add(const View& view, int64_t dim, int64_t ahead = 0) {
-    if (rows_.length * dim * size_ < kShortSequence) return *this;
+    return add(element_, view, dim, ahead);
+  }
+  /// Of a tensor that has other elements than the rest.
+  NextRows& add(Element element, const View& view, int64_t dim, int64_t ahead) {
+    const int64_t size = element_size(element);
+    if (rows_.length * dim * size < kShortSequence) return *this;
+    HWY_DASSERT(count_ < kMostViews);
     const int64_t begin = begin_ + ahead;
     views_[count_++] = {
-        .data = static_cast<const char*>(view.data) + row_offset(view, rows_, begin) * size_,
-        .stride = view.row_stride * size_,
-        .bytes = dim * size_,
+        .data = static_cast<const char*>(view.data) + row_offset(view, rows_, begin) * size,
+        .stride = view.row_stride * size,
+        .bytes = dim * size,
         .first = -begin,
         .end = rows_.length - begin};
     share_ = (count_ + loops_ - 1) / loops_;
@@ -215,10 +222,10 @@ class NextRows {
     for (int64_t byte = 0; byte < view.bytes; byte += 64) __builtin_prefetch(start + byte, 0, 2);
   }
 
-  int64_t size_;
+  Element element_;
   Rows rows_;
   int64_t begin_, loops_;
-  RowBytes views_[8];
+  RowBytes views_[kMostViews];
   int64_t count_ = 0, share_ = 0;
   int64_t view_ = 0, row_ = 0;  // whose turn it is
 };

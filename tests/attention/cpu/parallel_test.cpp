@@ -9,7 +9,8 @@
 namespace fmmformer::cpu {
 namespace {
 
-// This file is compiled without OpenMP, so that one thread has to take every other one's tasks.
+// Without OpenMP, as this file is compiled, one thread takes every other one's tasks; the thread
+// sanitizer's build has them all.
 TEST(ParallelTasks, RunEachTaskOnceHoweverManyThreadsThereAre) {
   const int threads = at::get_num_threads();
   for (const int workers : {1, 2, 3}) {

@@ -82,16 +82,20 @@ HWY_INLINE void dots_of_queries(const SweepArgs<Real>& args, const Rows& rows, i
                                 const Real* normalisers, Real* through, double* weight_sum) {
   sums_of_lanes(hn::ScalableTag<Real>(), products, through);
   for (int64_t i = 0; i < kRowsTogether; ++i) through[i] /= normalisers[i];
-  for (int64_t i = 0; i < kRowsTogether && !rows.all_live(begin, kRowsTogether); ++i) {
-    if (!rows.live(begin + i)) through[i] = Real(0);
+  if (!rows.all_live(begin, kRowsTogether)) {
+    for (int64_t i = 0; i < kRowsTogether; ++i) {
+      if (!rows.live(begin + i)) through[i] = Real(0);
+    }
   }
   double sum = 0;
   for (int64_t i = 0; i < kRowsTogether; ++i) sum += static_cast<double>(through[i]);
   *weight_sum += sum * static_cast<double>(args.far_scale);
-  for (int64_t i = 0; i < kRowsTogether && !normalisers_have_gradients(args, map); ++i) {
-    if (!normaliser_has_gradient(args, map, normalisers[i])) through[i] = Real(0);
+  if (!every_normaliser_has_gradient(args, map)) {
+    for (int64_t i = 0; i < kRowsTogether; ++i) {
+      if (!normaliser_has_gradient(args, map, normalisers[i])) through[i] = Real(0);
+    }
   }
-  copy_of_rows(args, begin, through, dots_of(args, rows, map) + begin);
+  copy_existing_rows(args, begin, through, dots_of(args, rows, map) + begin);
 }
 
 /// Row by row: dots, and U turned into the gradient of the query features, factor * (U - dot * sum

@@ -81,7 +81,7 @@ HWY_INLINE Real normaliser_from_sum(const SweepArgs<Real>& args, int map, Real s
 /// Whether the normaliser's gradient flows in all rows: not through a constant, not through the
 /// guard of a signed map.
 template <typename Real>
-HWY_INLINE bool normalisers_have_gradients(const SweepArgs<Real>& args, int map) {
+HWY_INLINE bool every_normaliser_has_gradient(const SweepArgs<Real>& args, int map) {
   return has_row_sums(args) && !is_signed(args.feature_maps[map]);
 }
 /// ... and in one row.
@@ -93,8 +93,8 @@ HWY_INLINE bool normaliser_has_gradient(const SweepArgs<Real>& args, int map, Re
 
 /// Copies a number for each of the kRowsTogether rows from `begin` on, as far as these exist.
 template <typename Real>
-HWY_INLINE void copy_of_rows(const SweepArgs<Real>& args, int64_t begin, const Real* from,
-                             Real* to) {
+HWY_INLINE void copy_existing_rows(const SweepArgs<Real>& args, int64_t begin, const Real* from,
+                                   Real* to) {
   if (begin + kRowsTogether <= args.length) {
     std::copy_n(from, kRowsTogether, to);  // of a size that the compiler knows: no call
   } else {
@@ -124,7 +124,7 @@ HWY_INLINE void kept_normalisers(const SweepArgs<Real>& args, const Rows& rows, 
                                  int map, Real* normalisers) {
   std::fill_n(normalisers, kRowsTogether, has_row_sums(args) ? Real(1) : constant_normaliser(args));
   if (has_row_sums(args))
-    copy_of_rows(args, begin, normalisers_of(args, rows, map) + begin, normalisers);
+    copy_existing_rows(args, begin, normalisers_of(args, rows, map) + begin, normalisers);
 }
 
 /// scaled[i] = query factor * features[i], from normalisers that forward kept; may be done in

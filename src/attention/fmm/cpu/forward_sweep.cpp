@@ -86,10 +86,12 @@ HWY_INLINE void make_normalisers(const SweepArgs<Real>& args, const Rows& rows, 
   sums_of_lanes(hn::ScalableTag<Real>(), products, normalisers);
   for (int64_t i = 0; i < kRowsTogether; ++i)
     normalisers[i] = normaliser_from_sum(args, map, normalisers[i]);
-  for (int64_t i = 0; i < kRowsTogether && !rows.all_live(begin, kRowsTogether); ++i) {
-    if (!rows.live(begin + i)) normalisers[i] = Real(1);
+  if (!rows.all_live(begin, kRowsTogether)) {
+    for (int64_t i = 0; i < kRowsTogether; ++i) {
+      if (!rows.live(begin + i)) normalisers[i] = Real(1);
+    }
   }
-  copy_of_rows(args, begin, normalisers, normalisers_of(args, rows, map) + begin);
+  copy_existing_rows(args, begin, normalisers, normalisers_of(args, rows, map) + begin);
 }
 
 // Row by row: the sum of the keys' features so far, the normalisers from it, and the query rows

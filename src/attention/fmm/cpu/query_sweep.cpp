@@ -86,8 +86,9 @@ void query_sweep_of(const SweepArgs<Real>& args, const Segment& segment, Arena& 
     next.add(args.q, args.head_dim).add(args.dq, args.head_dim).add(args.grad_out, args.value_dim);
     next.add(args.k, args.head_dim, args.right).add(args.v, args.value_dim, args.right);
     if (args.has_near) {
-      next.add(args.near_dk, args.head_dim, args.right);
-      next.add(args.near_dv, args.value_dim, args.right);
+      constexpr Element kReal = native_element<Real>();
+      next.add(kReal, args.near_dk, args.head_dim, args.right);
+      next.add(kReal, args.near_dv, args.value_dim, args.right);
     }
     load_rows(args.element, args.q, rows, begin, count, args.head_dim, tiles.q);
     load_rows(args.element, args.grad_out, rows, begin, count, args.value_dim, tiles.grad);

@@ -126,8 +126,10 @@ at::DimVector Call::chunks_as_shape() const {
   return {0, limits_.chunk, (problem_.length + limits_.chunk - 1) / limits_.chunk, 1, 1};
 }
 
+// Hooks for saved tensors may bring them back at any address, but the copy engine wants its own.
 bool Call::has_chunk_states(const ForwardResult& saved) const {
-  return keeps_chunk_states() && saved.far_key_sums.sizes() == at::IntArrayRef(chunks_as_shape());
+  return keeps_chunk_states() && saved.far_key_sums.sizes() == at::IntArrayRef(chunks_as_shape()) &&
+         reinterpret_cast<uintptr_t>(saved.far_sums.data_ptr()) % 16 == 0;
 }
 
 }  // namespace fmmformer::cuda

@@ -57,11 +57,12 @@ void empty_tensors(std::span<const Wanted> wanted, std::span<at::Tensor> tensors
   };
   int64_t all = 0, before = 0;
   for (const Wanted& one : wanted) all += bytes_of(one);
-  const c10::Storage together = all <= most_together ? allocated(all) : c10::Storage();
+  const bool shares = most_together > 0 && all <= most_together;
+  const c10::Storage together = shares ? allocated(all) : c10::Storage();
   for (size_t i = 0; i < wanted.size(); ++i) {
     const int64_t bytes = bytes_of(wanted[i]);
-    tensors[i] = together ? in_storage(together, before, wanted[i])
-                          : in_storage(allocated(bytes), 0, wanted[i]);
+    tensors[i] = shares ? in_storage(together, before, wanted[i])
+                        : in_storage(allocated(bytes), 0, wanted[i]);
     before += bytes;
   }
 }

@@ -30,7 +30,7 @@ void empty_tensors(std::span<const Wanted> wanted, std::span<at::Tensor> tensors
                    int64_t most_together);
 template <size_t kCount>
 std::array<at::Tensor, kCount> empty_tensors(const Wanted (&wanted)[kCount],
-                                             int64_t most_together = kSmallCall) {
+                                             int64_t most_together) {
   std::array<at::Tensor, kCount> tensors;
   empty_tensors(std::span<const Wanted>(wanted), tensors, most_together);
   return tensors;

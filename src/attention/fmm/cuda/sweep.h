@@ -4,7 +4,7 @@
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: heads of 16 or 32 channels by warps that own a strip of tokens
 // each (strips/); causal ones of 64 or 128 channels in chunks of 64 tokens (chunks/; with the
-// products of a Hopper GPU, chunks/warpgroup/ and warpgroups/, and for gradients of short sequences
+// products of a Hopper GPU, chunks/warpgroup/ and warpgroups/, and for short sequences
 // chunks/both_sides/) or, in fp32, of 64 or 32 (chunks_fp32/); in bf16 other heads of up to 128
 // channels by warps with roles (roles/), in steps of sixteen tokens; all else in chunks of 32 to
 // 128 tokens, sixteen of them a warp. Short causal sequences of 16 channels in bf16 are not walked:
@@ -150,8 +150,8 @@ struct SweepArgs {
       halo_after = 0;  // rows of the band's other side beside a chunk in shared memory, by 16
   bool stages_tiles = false;  // whether the band reaches beyond the halo
   Walks walks = Walks::kRoles;
-  // What forward leaves for gradient_sweep, chunk_state_bytes() of it: the state before every
-  // chunk; of Walks::kWhole tickets, zero before and after.
+  // What forward leaves for gradient_sweep, chunk_state_bytes() of it: the state before every chunk
+  // and, of Walks::kWarpgroups and kWhole (these alone), tickets, zero before and after.
   unsigned char* chunk_states = nullptr;
 };
 

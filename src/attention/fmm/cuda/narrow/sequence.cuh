@@ -100,8 +100,8 @@ struct Sequence {
 #pragma unroll 1
     for (int word = threadIdx.x / kWarpSize; word < words; word += blockDim.x / kWarpSize) {
       const int token = (word - 1) * 32 + lane_id();
-      const bool mine = token >= 0 && token < args.length &&
-                        (!args.token_mask || args.token_mask[int64_t(b) * args.length + token]);
+      const bool mine =
+          token >= 0 && token < args.length && args.token_mask[int64_t(b) * args.length + token];
       const uint32_t bits = __ballot_sync(~0u, mine);
       if (lane_id() == 0) shared_at<uint32_t>(G::kLive)[word] = bits;
     }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "attention/fmm/cuda/chunks/groups.cuh"
+#include "attention/fmm/cuda/registers.cuh"
 #include "attention/fmm/cuda/warpgroups/launcher.cuh"
 #include "attention/fmm/cuda/warpgroups/wgmma.cuh"
 
@@ -222,15 +223,6 @@ __device__ __forceinline__ void await_progress(const int* progress, int wanted) 
   do {
     asm volatile("ld.acquire.gpu.global.b32 %0, [%1];\n" : "=r"(done) : "l"(progress) : "memory");
   } while (done < wanted);
-}
-
-template <int kRegisters>
-__device__ __forceinline__ void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
-}
-template <int kRegisters>
-__device__ __forceinline__ void leave_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 
 __device__ __forceinline__ uint32_t address_of(int place) {

@@ -97,9 +97,8 @@ __device__ __forceinline__ void load_later_sums(float2 (&later)[G::kMaps][4], in
   }
 }
 /// Takes that from the segment's dk or, of two segments, from a half of the first one's. A thread's
-/// rows come by way of shared
-/// memory, all of them at once. Short code, since it is run once: an instruction that is new to a
-/// multiprocessor takes longer to come than to run.
+/// rows come by way of shared memory, all of them at once. Short code, since it is run once: an
+/// instruction that is new to a multiprocessor takes longer to come than to run.
 template <typename G>
 __device__ __forceinline__ void subtract_later_segments(const SweepArgs& args) {
   constexpr int kThreads = Groups<G>::kThreads, kRowsApart = kThreads / G::kPieces;
@@ -200,7 +199,7 @@ __global__ void __launch_bounds__(Groups<G>::kThreads, 1)
     if (args.segments > 1) meet_block();  // that chunk's rows make place for others
   };
   if (group < Role::kKeys) {
-    FMM_REGISTERS("dec", Role::kOfQueries);
+    leave_registers<Role::kOfQueries>();
     Map map(group, shared_at<float>(M::kWeights)[group]);
     const CopyEvent event{shared_at<uint64_t>(M::kEvents) + map.index};
     if (thread == 0) begin_state(walk, walk.end - 1, map.index, event);
@@ -215,14 +214,14 @@ __global__ void __launch_bounds__(Groups<G>::kThreads, 1)
     });
     put_weight_sum<G>(by_weight, walk.tile, map.index);
     sums.publish(map.index, walk.tile);
-    FMM_REGISTERS("inc", Role::kOfAll);
+    take_registers<Role::kOfAll>();
   } else if (group == Role::kKeys) {
-    if constexpr (Role::kOfKeys != Role::kOfAll) FMM_REGISTERS("dec", Role::kOfKeys);
+    if constexpr (Role::kOfKeys != Role::kOfAll) leave_registers<Role::kOfKeys>();
     begin_walk([] {});
     walk_back(walk, load, [&] { key_step(walk, load); });
-    if constexpr (Role::kOfKeys != Role::kOfAll) FMM_REGISTERS("inc", Role::kOfAll);
+    if constexpr (Role::kOfKeys != Role::kOfAll) take_registers<Role::kOfAll>();
   } else {
-    FMM_REGISTERS("inc", Role::kOfValues);
+    take_registers<Role::kOfValues>();
     NearBand<G>::store(args, walk.h);
     StateAfter<G> state;
     state.begin(walk);
@@ -237,7 +236,7 @@ __global__ void __launch_bounds__(Groups<G>::kThreads, 1)
     float by_weight = 0.f;
     walk_back(walk, load, [&] { value_step(walk, load, state, by_weight); });
     put_weight_sum<G>(by_weight, walk.tile, G::kMaps);
-    FMM_REGISTERS("dec", Role::kOfAll);
+    leave_registers<Role::kOfAll>();
   }
   meet_block();
   finish_gradients<G>(args, reduces_weights);

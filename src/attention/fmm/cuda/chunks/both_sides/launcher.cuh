@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both sides' gradients of a chunk at once, for heads of 64 channels in bf16 and sequences that a
-// few thread blocks share, on GPUs of compute capability 9.0 alone.
+// Forward in one launch, and both sides' gradients of a chunk at once, for heads of 64 channels in
+// bf16 and sequences that a few thread blocks share, on GPUs of compute capability 9.0 alone.
 #pragma once
 
 #include "attention/fmm/cuda/chunks/launcher.cuh"
@@ -12,8 +12,8 @@ constexpr int kMostMaps = 2;  // that shared memory has room for
 // it is not kept.
 constexpr int kLongest = 2048;
 constexpr int kMostSegments = 8;  // the blocks of a pair are a cluster
-constexpr int kMostForwardSegments =
-    2;                               // above, what they begin with is faster by a launch of its own
+// Above, what they begin with is faster by a launch of its own.
+constexpr int kMostForwardSegments = 2;
 constexpr int kShortestSegment = 4;  // chunks; below, what joins segments is no longer small
 constexpr int kSharedBytes = 227 * 1024;
 

@@ -15,15 +15,9 @@
 #include "attention/fmm/cuda/bulk_copy.cuh"
 #include "attention/fmm/cuda/chunks/both_sides/launcher.cuh"
 #include "attention/fmm/cuda/chunks/warpgroup/products.cuh"
+#include "attention/fmm/cuda/registers.cuh"
 
 namespace fmmformer::cuda::chunks::both_sides {
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define FMM_REGISTERS(how, count) \
-  asm volatile("setmaxnreg." how ".sync.aligned.u32 %0;\n" ::"n"(count))
-#else
-#define FMM_REGISTERS(how, count)
-#endif
 
 constexpr int kGroupThreads = 128;
 /// Registers of a thread: the values' warpgroup holds the state after the chunk. None must spill,

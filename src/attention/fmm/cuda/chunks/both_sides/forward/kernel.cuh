@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   // Once all blocks have their sums the keeper reads them; meanwhile rows may begin.
   if (group == 0) {
-    FMM_REGISTERS("dec", kOfKeeper);
+    leave_registers<kOfKeeper>();
     State<G> state;
     state.clear();
     if (args.segments > 1) {
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     keep(walk, load, state);
     if (args.segments > 1) cluster.barrier_wait();
   } else {
-    FMM_REGISTERS("inc", kOfRows);
+    take_registers<kOfRows>();
     if (args.segments > 1) cluster.barrier_wait(), cluster.barrier_arrive();
     make_rows(walk, load, group - 1, [&] { cluster.barrier_wait(); });
   }
