@@ -19,9 +19,15 @@ namespace fmmformer {
 
 /// Autograd's node of a call, with what backward needs of it. Nothing here may ask for sizes: under
 /// torch.compile the length is symbolic.
-class OperatorNode : public torch::autograd::Node {
+class OperatorNode final : public torch::autograd::Node {
  public:
   using Tensors = torch::autograd::variable_list;
+  /// Of the inputs that the node has edges to, in their order. `saved`: what save() was given.
+  using Gradients = Tensors (*)(const at::Tensor& grad_out, const Tensors& saved,
+                                const PackedOptions& options);
+
+  OperatorNode(const char* name, Gradients gradients) : name_(name), gradients_(gradients) {}
+  std::string name() const override { return name_; }
 
   /// A tensor that is not there is kept as an undefined one.
   template <typename... Inputs>
@@ -31,20 +37,19 @@ class OperatorNode : public torch::autograd::Node {
     (saved_.emplace_back(inputs, /*is_output=*/false), ...);
   }
 
-  void release_variables() final;
-  // For compiled autograd.
-  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const final;
+  void release_variables() override;
+  // For compiled autograd, which takes the node into its graph as one call that it does not look
+  // into.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override;
   Tensors apply_with_saved(const Tensors& grad_out,
-                           torch::dynamo::autograd::SwapSavedVariables& saved) final;
-
- protected:
-  /// Of the inputs that the node has edges to, in their order. `saved`: what save() was given.
-  virtual Tensors gradients(const at::Tensor& grad_out, const Tensors& saved,
-                            const PackedOptions& options) const = 0;
+                           torch::dynamo::autograd::SwapSavedVariables& saved) override;
 
  private:
-  Tensors apply(Tensors&& grad_out) final;
+  Tensors apply(Tensors&& grad_out) override;
+  Tensors unpacked() const;
 
+  const char* name_;
+  Gradients gradients_;
   std::vector<torch::autograd::SavedVariable> saved_;
   PackedOptions options_;
 };
@@ -56,10 +61,13 @@ auto below_autograd(const Run& run) {
   return run();
 }
 
-/// Makes a Node with edges to the inputs, and puts it behind `out`.
-template <typename Node, typename... Inputs>
-std::shared_ptr<Node> node_behind(const at::Tensor& out, const Inputs&... inputs) {
-  std::shared_ptr<Node> node(new Node, torch::autograd::deleteNode);
+/// Makes a node with edges to the inputs, and puts it behind `out`.
+template <typename... Inputs>
+std::shared_ptr<OperatorNode> node_behind(const at::Tensor& out, const char* name,
+                                          OperatorNode::Gradients gradients,
+                                          const Inputs&... inputs) {
+  std::shared_ptr<OperatorNode> node(new OperatorNode(name, gradients),
+                                     torch::autograd::deleteNode);
   node->set_next_edges(torch::autograd::collect_next_edges(inputs...));
   torch::autograd::set_history(out, node);
   return node;

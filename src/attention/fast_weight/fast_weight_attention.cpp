@@ -80,22 +80,16 @@ ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v, con
                  static_cast<int64_t>(kept));
 }
 
-class FastWeightBackward final : public OperatorNode {
- public:
-  std::string name() const override { return "FastWeightBackward"; }
-
- private:
-  Tensors gradients(const Tensor& grad_out, const Tensors& saved,
-                    const PackedOptions& options) const override {
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("fmmformer::fast_weight_attention_backward", "")
-                               .typed<BackwardSignature>();
-    auto [dq, dk, dv, dbeta] =
-        op.call(grad_out, saved[0], saved[1], saved[2], saved[3], or_nothing(saved[4]), saved[5],
-                saved[6], saved[7], options.codes, options.scales);
-    return {dq, dk, dv, dbeta};
-  }
-};
+OperatorNode::Tensors gradients(const Tensor& grad_out, const OperatorNode::Tensors& saved,
+                                const PackedOptions& options) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("fmmformer::fast_weight_attention_backward", "")
+                             .typed<BackwardSignature>();
+  auto [dq, dk, dv, dbeta] =
+      op.call(grad_out, saved[0], saved[1], saved[2], saved[3], or_nothing(saved[4]), saved[5],
+              saved[6], saved[7], options.codes, options.scales);
+  return {dq, dk, dv, dbeta};
+}
 
 template <typename... Options>
 struct PublicOps {
@@ -111,7 +105,7 @@ struct PublicOps {
     const auto [out, memories, key_sums, walk] = below_autograd(
         [&] { return call_forward(q, k, v, beta, token_mask, packed_options, kept); });
     if (wanted) {
-      node_behind<FastWeightBackward>(out, q, k, v, beta)
+      node_behind(out, "FastWeightBackward", gradients, q, k, v, beta)
           ->save(std::move(packed_options), q, k, v, beta, token_mask, memories, key_sums, walk);
     }
     return out;

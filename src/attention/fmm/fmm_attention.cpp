@@ -112,24 +112,17 @@ ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                  options.scales, static_cast<int64_t>(keep));
 }
 
-class FmmAttentionBackward final : public OperatorNode {
- public:
-  std::string name() const override { return "FmmAttentionBackward"; }
-
- private:
-  Tensors gradients(const Tensor& grad_out, const Tensors& saved,
-                    const PackedOptions& options) const override {
-    static const auto op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("fmmformer::fmm_attention_backward", "")
-                               .typed<BackwardSignature>();
-    const OptionalTensor near_weight = or_nothing(saved[3]), far_weight = or_nothing(saved[4]);
-    auto [dq, dk, dv, dnear, dfar] =
-        op.call(grad_out, saved[0], saved[1], saved[2], near_weight, far_weight,
-                or_nothing(saved[5]), or_nothing(saved[6]), saved[7], saved[8], saved[9], saved[10],
-                options.codes, options.scales);
-    return {dq, dk, dv, near_weight ? dnear : Tensor(), far_weight ? dfar : Tensor()};
-  }
-};
+OperatorNode::Tensors gradients(const Tensor& grad_out, const OperatorNode::Tensors& saved,
+                                const PackedOptions& options) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("fmmformer::fmm_attention_backward", "")
+                             .typed<BackwardSignature>();
+  const OptionalTensor near_weight = or_nothing(saved[3]), far_weight = or_nothing(saved[4]);
+  auto [dq, dk, dv, dnear, dfar] = op.call(
+      grad_out, saved[0], saved[1], saved[2], near_weight, far_weight, or_nothing(saved[5]),
+      or_nothing(saved[6]), saved[7], saved[8], saved[9], saved[10], options.codes, options.scales);
+  return {dq, dk, dv, near_weight ? dnear : Tensor(), far_weight ? dfar : Tensor()};
+}
 
 template <typename... Options>
 struct PublicOps {
@@ -145,7 +138,7 @@ struct PublicOps {
       return call_forward(q, k, v, near_weight, far_weight, token_mask, dropout_seed, packed, keep);
     });
     if (wanted) {
-      node_behind<FmmAttentionBackward>(out, q, k, v, near_weight, far_weight)
+      node_behind(out, "FmmAttentionBackward", gradients, q, k, v, near_weight, far_weight)
           ->save(std::move(packed), q, k, v, near_weight, far_weight, token_mask, dropout_seed,
                  log_sum_exp, normalisers, far_sums, far_key_sums);
     }
