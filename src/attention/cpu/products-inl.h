@@ -182,7 +182,7 @@ HWY_INLINE void product(int64_t rows, int64_t columns, int64_t depth, LeftTile<T
   product_onto<T>(into == Into::kAdd ? c.data : nullptr, rows, columns, depth, a, b, c);
 }
 
-/// c (+)= a b for a banded a; `rows` a multiple of 8.
+/// c (+)= a b for a banded a; `rows` a multiple of 8. Columns as in product_onto.
 template <typename T>
 HWY_INLINE void product_of_band(int64_t rows, int64_t columns, int64_t depth, const Band& band,
                                 LeftTile<T> a, RowTile<const T> b, RowTile<T> c, Into into) {

@@ -70,11 +70,13 @@ void CheckProducts() {
 
 // Far from the band the left factor holds NaN, which must not be multiplied.
 template <typename T>
-void check_band(int64_t columns, const Band& band) {
+void check_band(int64_t columns, const Band& band, Into into) {
   constexpr int64_t kRows = 24, kDepth = 40;
+  const int64_t stride = columns + 16;  // a vector's rest is read and written
   auto a = random_numbers<T>(kRows * kDepth, 8);
-  const auto b = random_numbers<T>(kDepth * columns, 9);
-  std::vector<T> c(kRows * columns + 16);
+  const auto b = random_numbers<T>(kDepth * stride, 9),
+             start = random_numbers<T>(kRows * stride, 7);
+  auto c = start;
   for (int64_t r = 0; r < kRows; ++r) {
     for (int64_t p = 0; p < kDepth; ++p) {
       T& number = a[r * kDepth + p];
@@ -84,28 +86,29 @@ void check_band(int64_t columns, const Band& band) {
     }
   }
   product_of_band(kRows, columns, kDepth, band, left_rows(a.data(), kDepth),
-                  RowTile<const T>{b.data(), columns}, RowTile<T>{c.data(), columns},
-                  Into::kOverwrite);
+                  RowTile<const T>{b.data(), stride}, RowTile<T>{c.data(), stride}, into);
   for (int64_t r = 0; r < kRows; ++r) {
     for (int64_t n = 0; n < columns; ++n) {
-      double expected = 0;
+      double expected = into == Into::kAdd ? start[r * stride + n] : 0;
       for (int64_t p = 0; p < kDepth; ++p) {
         if (p >= r - band.before && p <= r + band.after)
-          expected += static_cast<double>(a[r * kDepth + p]) * b[p * columns + n];
+          expected += static_cast<double>(a[r * kDepth + p]) * b[p * stride + n];
       }
-      ASSERT_NEAR(c[r * columns + n], expected, sizeof(T) == 4 ? 1e-4 : 1e-12)
+      ASSERT_NEAR(c[r * stride + n], expected, sizeof(T) == 4 ? 1e-4 : 1e-12)
           << columns << " columns, row " << r;
     }
   }
 }
 
 void CheckBands() {
-  for (const int64_t columns : {16, 32, 48, 64, 80}) {
+  for (const int64_t columns : {7, 16, 24, 32, 48, 64, 80}) {
     for (const Band& band :
          {Band{}, Band{.before = 0, .after = 8}, Band{.before = -3, .after = 7}, Band{.after = 0},
           Band{.before = 0}, Band{.before = 30, .after = -26}}) {
-      check_band<float>(columns, band);
-      check_band<double>(columns, band);
+      for (const Into into : {Into::kOverwrite, Into::kAdd}) {
+        check_band<float>(columns, band, into);
+        check_band<double>(columns, band, into);
+      }
     }
   }
 }

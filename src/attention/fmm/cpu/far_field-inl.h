@@ -78,8 +78,8 @@ HWY_INLINE Real normaliser_from_sum(const SweepArgs<Real>& args, int map, Real s
   return std::abs(sum) >= args.eps ? sum : std::copysign(args.eps, sum);
 }
 
-/// Whether the normaliser's gradient flows in all rows: not through a constant, not through the
-/// guard of a signed map.
+/// Whether a gradient flows through the normaliser of every row: none does through a constant, nor
+/// through the guard of a signed map.
 template <typename Real>
 HWY_INLINE bool every_normaliser_has_gradient(const SweepArgs<Real>& args, int map) {
   return has_row_sums(args) && !is_signed(args.feature_maps[map]);
