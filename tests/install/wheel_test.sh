@@ -10,12 +10,13 @@ work=$build/wheel_test
 mkdir -p "$work"
 
 # The build folder is kept, so that the next run compiles only what changed, and lies where ccache knows its files from
-# build/, whose kernels are compiled alike. No isolation: nothing is downloaded.
-optimize=$(sed -n 's/^FMMFORMER_CUDA_OPTIMIZE:BOOL=//p' "$build/CMakeCache.txt")
+# build/, whose sources are compiled alike, by the compiler of the same name (Python has another name for it). No
+# isolation: nothing is downloaded.
+of_build() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 rm -rf "$work/dist"
-PATH="$venv/bin:$PATH" "$venv/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps \
-  --no-build-isolation --config-settings=build-dir="$root/build-wheel" \
-  --config-settings=cmake.define.FMMFORMER_CUDA_OPTIMIZE="$optimize" -w "$work/dist" "$root"
+CXX=$(of_build CMAKE_CXX_COMPILER) PATH="$venv/bin:$PATH" "$venv/bin/python" -m pip wheel --quiet --no-deps \
+  --disable-pip-version-check --no-build-isolation --config-settings=build-dir="$root/build-wheel" \
+  --config-settings=cmake.define.FMMFORMER_CUDA_OPTIMIZE="$(of_build FMMFORMER_CUDA_OPTIMIZE)" -w "$work/dist" "$root"
 wheel=$(ls "$work"/dist/fmmformer-*-py3-none-linux_x86_64.whl)
 
 # A clean environment. torch and what it needs are linked in from .venv: its copy would take 5 GB.
