@@ -186,7 +186,8 @@ std::vector<double> biases_for(const Predictions& predictions, double wanted) {
 /// Random weights alone leave a cluster one entry among thousands of the head, so that no draw
 /// would ever look into one. Its bias is set so that clusters have their share of the probability.
 void raise_clusters(Model& model, const Predictions& predictions, double tails) {
-  at::Tensor* bias = model.named_parameters().find("output.cluster.bias");
+  auto parameters = model.named_parameters();  // a dictionary of its own, which must outlive `bias`
+  at::Tensor* bias = parameters.find("output.cluster.bias");
   if (!bias || tails == 0) return;
   const auto added = biases_for(predictions, tails / static_cast<double>(bias->numel()));
   const at::NoGradGuard no_gradients;
