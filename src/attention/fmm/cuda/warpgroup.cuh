@@ -32,6 +32,18 @@ __device__ __forceinline__ void begin_warpgroup_products() {
   asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
 #endif
 }
+/// In two steps, between which is ordinary work on other registers: ends a run of products; waits
+/// for them.
+__device__ __forceinline__ void commit_warpgroup_products() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void await_committed_products() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.wait_group.sync.aligned 0;\n" ::: "memory");
+#endif
+}
 /// Waits for all products begun; then `arrived` lets their results be used.
 __device__ __forceinline__ void await_warpgroup_products() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attention/fmm/cuda/narrow/features.cuh"
+#include "attention/fmm/cuda/narrow/forward_state.cuh"
 #include "attention/fmm/cuda/narrow/near.cuh"
 #include "attention/fmm/cuda/narrow/row_copies.cuh"
 #include "attention/fmm/cuda/narrow/state.cuh"
@@ -42,19 +43,17 @@ __device__ __forceinline__ void show_keys(const Sequence<G>& at) {
   show_to_warpgroup();
 }
 
-/// out += weight * far fields of the warp's queries; keeps normalisers and factors.
+/// out += weight * far fields of the warp's queries; keeps factors, writes normalisers,
+/// [maps][length].
 template <typename G>
-__device__ __forceinline__ void far_forward(const Sequence<G>& at, Rows& out) {
+__device__ __forceinline__ void far_forward(const Sequence<G>& at, Rows& out, float* normalisers) {
   const SweepArgs& args = at.args;
-  const Inputs<G> q(at.own_tile(0), at.lane);
-  // To the next tile of v, while the columns beside it stay where they are.
-  constexpr int64_t kStep = (kTileBytes >> 4) - (int64_t(kTileBytes >> 4) << 16);
-  const uint64_t values = with_columns_of(rows_operand(at.band_chunk(1, 0)), at.band_chunk(1, 0),
-                                          at.memory + G::kUnits);
+  const uint64_t values = values_and_ones(at);
   const uint32_t live = at.live(at.tile());
   each_map_in_turn<G>([&](int l) {
     Fragments f;
-    with_map<G>(l, [&](auto map) { q.features(map, f); });
+    // From the tile for each map: numbers and their exponentials would take 16 registers.
+    with_map<G>(l, [&](auto map) { make_features<G>(map, f, at.own_tile(0), at.lane); });
     const uint64_t keys = rows_operand(at.features(0)) + l * kChunkStep,
                    state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
     Fragment inner[kTiles];
@@ -72,7 +71,8 @@ __device__ __forceinline__ void far_forward(const Sequence<G>& at, Rows& out) {
     begin_40<false, false>(sum, norms, f[0], state);
     begin_40<true, false>(sum, norms, f[1], state + 2);
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) begin_40<true, true>(sum, norms, inner[t], values + t * kStep);
+    for (int t = 0; t < kTiles; ++t)
+      begin_40<true, true>(sum, norms, inner[t], values + t * kToNextValues);
     await_warpgroup_products();
     arrived(sum);
     asm volatile("" : "+f"(norms[0]), "+f"(norms[1]), "+f"(norms[2]), "+f"(norms[3])::"memory");
@@ -86,33 +86,14 @@ __device__ __forceinline__ void far_forward(const Sequence<G>& at, Rows& out) {
     }
     if (const uint32_t r = at.quad(); r < 2) {  // a lane for each row
       const uint32_t row = at.row(0) + r * 8;
+      const int token = at.tile() * kBlockDim + int(row);
       float* kept = at.kept(Entry::factors(G::kMaps) + l * Entry::kRowBytes, kBlockDim) + row;
       kept[0] = !(live >> row & 1) ? 0.f : r ? factor[1] : factor[0];
-      kept[Entry::number_bytes(G::kMaps) / sizeof(float)] = r ? norm[1] : norm[0];
+      if (at.row_sums() && token < args.length) normalisers[token] = r ? norm[1] : norm[0];
     }
+    normalisers += args.length;
     add_field(at, out, sum, factor, l);
   });
-}
-
-/// Writes the warp's normalisers, [maps][length], and log_sum_exp, [length].
-template <typename G>
-__device__ __forceinline__ void write_numbers(const Sequence<G>& at, float* normalisers,
-                                              float* log_sum_exp) {
-  const SweepArgs& args = at.args;
-  __syncwarp();
-  const int row = int(at.lane % kBlockDim), token = at.tile() * kBlockDim + row;
-  const float* norms = at.kept(Entry::bytes(G::kMaps), kBlockDim) + row;
-  const float* log_sums = at.kept(Entry::log_sums(G::kMaps), kBlockDim) + row;
-  if (token >= args.length) return;
-#pragma unroll
-  for (int i = 0; i < G::kFields; i += 2) {
-    const int field = i + int(at.lane / kBlockDim);
-    if (field < G::kMaps) {
-      if (at.row_sums()) normalisers[int64_t(field) * args.length + token] = norms[field * kRows];
-    } else if (field == G::kMaps && args.has_near) {
-      log_sum_exp[token] = *log_sums * (1.f / kLog2E);
-    }
-  }
 }
 
 /// What the queries' sweep begins with: the first chunk, and zeros before it.
@@ -146,18 +127,23 @@ __device__ __forceinline__ void keep_state(const Sequence<G>& at) {
   begin_bulk_store(to, shared_at<char>(G::kStates), G::kMaps * Entry::kStateBytes);
 }
 
-/// Begins to load the rows of k, v and q of a chunk. By one thread.
+/// Begins to load rows of the next chunk: k, v and q, a warp each. One thread takes three times as
+/// long, and its warp's products are the whole warpgroup's.
 template <typename G>
-__device__ __forceinline__ void begin_rows(const Sequence<G>& at, const RowMaps& maps, int offset,
-                                           int bytes = 3 * kChunkBytes) {
+__device__ __forceinline__ void begin_next_rows(const Sequence<G>& at, const RowMaps& maps) {
+  if (at.lane != 0) return;
   const CopyEvent event = copy_event<G>(0);
-  event.expect(bytes);
-  const int chunk = at.chunk + offset;
-  begin_chunk(at, maps, kK, chunk, at.band_chunk(0, offset), event);
-  begin_chunk(at, maps, kV, chunk, at.band_chunk(1, offset), event);
-  begin_chunk(at, maps, kQ, chunk, at.own_chunk(0, offset), event);
+  const int next = at.chunk + 1;
+  if (at.warp == 1) {
+    event.expect(3 * kChunkBytes);
+    begin_chunk(at, maps, kK, next, at.band_chunk(0, 1), event);
+  } else if (at.warp == 2) {
+    begin_chunk(at, maps, kV, next, at.band_chunk(1, 1), event);
+  } else if (at.warp == 3) {
+    begin_chunk(at, maps, kQ, next, at.own_chunk(0, 1), event);
+  }
 }
-/// Waits for those of the chunk `offset` from this one. A barrier must follow.
+/// Waits for rows of the chunk `offset` from this one. A barrier must follow.
 template <typename G>
 __device__ __forceinline__ void finish_rows(const Sequence<G>& at, int offset) {
   copy_event<G>(0).wait((at.chunk + offset) & 1);
@@ -171,7 +157,10 @@ __device__ __forceinline__ void begin_forward(const Sequence<G>& at, const RowMa
   if (threadIdx.x == 0) {
     const CopyEvent event = copy_event<G>(0);
     event.init();
-    begin_rows(at, maps, 0, 5 * kChunkBytes);
+    event.expect(5 * kChunkBytes);
+    begin_chunk(at, maps, kK, 0, at.band_chunk(0, 0), event);
+    begin_chunk(at, maps, kV, 0, at.band_chunk(1, 0), event);
+    begin_chunk(at, maps, kQ, 0, at.own_chunk(0, 0), event);
     begin_chunk(at, maps, kK, -1, at.band_chunk(0, -1), event);
     begin_chunk(at, maps, kV, -1, at.band_chunk(1, -1), event);
   }
@@ -190,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     forward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ RowMaps maps) {
   Sequence<G> at(args);
   begin_forward(at, maps);
-  State<G> state;
+  ForwardState<G> state;
   const Band<G> band(at);
   float* log_sum_exp = args.log_sum_exp + at.row_index(1, 0);
   float* normalisers = args.normalisers + at.row_index(G::kMaps, 0);
@@ -200,7 +189,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     const bool more = at.chunk + 1 < at.chunks;
     Rows out;
     if (args.has_near)
-      near_forward(band, out);
+      near_forward(band, out, log_sum_exp);
     else
       clear(out);
     make_key_features(at);
@@ -210,12 +199,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     if (threadIdx.x == 0) {
       if (args.chunk_states && at.chunk > 0) keep_state(at), keep_numbers(at, at.chunk - 1);
       commit_bulk_stores();
-      if (more) begin_rows(at, maps, 1);
     }
-    far_forward(at, out);
-    write_numbers(at, normalisers, log_sum_exp);
+    if (more) begin_next_rows(at, maps);
+    far_forward(at, out, normalisers);
+    state.begin(at);
     begin_store(at, maps, kOut, out, at.own_tile(0));
-    if (more || args.made.sums) state.add(at, at.band_chunk(1, 0));
+    state.finish();
     if (more) finish_rows(at, 1);
     finish_stores<1>();  // of the state
     __syncthreads();

@@ -3,7 +3,9 @@
 //
 // Of sixteen keys a lane has four neighbours, 4t to 4t + 3, for each of its two queries: rows of k
 // and v are loaded in that order. One draw of dropout's bits is then one lane's, with nothing to
-// exchange. Backward, the queries' sweep leaves the bits for the keys'.
+// exchange. Lanes 0 and 1 of four have the first two neighbours in the first half of the columns,
+// lanes 2 and 3 in the second: eight rows of a half are then in different banks. Backward, the
+// queries' sweep leaves the bits for the keys'.
 #pragma once
 
 #include "attention/fmm/cuda/dropout.cuh"
@@ -13,7 +15,7 @@ namespace fmmformer::cuda::narrow {
 
 /// The key of sixteen that is number `i` of the eight in half `half` of the columns.
 __device__ __forceinline__ uint32_t key_of(uint32_t half, uint32_t i) {
-  return i / 2 * 4 + half * 2 + i % 2;
+  return i / 2 * 4 + (half ^ i / 4) * 2 + i % 2;
 }
 /// What a lane adds to a tile's address to load keys in that order: for scores; and turned.
 __device__ __forceinline__ uint32_t by_key(uint32_t lane) {
@@ -79,7 +81,7 @@ struct Band {
     if ((live[0] & live[1] & live[2]) == 0xffffu) return;
 #pragma unroll
     for (int i = 0; i < kGroups * 8; ++i) {
-      const uint32_t key = at.quad() * 4 + i / 4 % 2 * 2 + i % 2;
+      const uint32_t key = key_of(i / 4 % 2, at.quad() * 2 + i % 2);
       if (!(live[i / 8] >> key & 1)) c[i / 8][i / 4 % 2][i % 4] = -INFINITY;
     }
   }
@@ -97,15 +99,39 @@ struct Band {
     for (int s = 0; s < kBlocks; ++s)
       add_product(sum[s], p, of_right(load_turned_matrix(tile + (lane ^ s * 32))));
   }
-  /// body(group, i, kept) for all elements, i as in a Block. Of the oldest group's lower rows a
-  /// lane sees nothing where it sees something of its own group's upper rows, and the other way
-  /// round: one draw serves both.
-  template <typename Body>
-  __device__ __forceinline__ void each_draw(const Body& body) const {
-    constexpr int kDraws = 2 * kGroups - 1;
+  /// Which elements are kept: bit group * 8 + i, i as in a Block.
+  __device__ __forceinline__ uint32_t draw_bits() const {
+    PhiloxBlock draws[kDraws];
+    draw(draws);
+    // What is kept carries, and the carry is the next bit: two instructions. Halves side by side.
+    const uint32_t limit = 0u - at.args.drop_below;
+    constexpr int kHalf = kGroups * 4;
+    uint32_t low = 0, high = 0;
+#pragma unroll
+    for (int i = kHalf - 1; i >= 0; --i)
+      add_bit(low, word_of(draws, i), limit), add_bit(high, word_of(draws, kHalf + i), limit);
+    const uint32_t bits = high << kHalf | low, halves = 0x0f0f0fu;
+    return at.quad() < 2 ? bits : (bits & halves) << 4 | (bits >> 4 & halves);
+  }
+
+ private:
+  static constexpr int kDraws = 2 * kGroups - 1;
+
+  static __device__ __forceinline__ void add_bit(uint32_t& bits, uint32_t word, uint32_t limit) {
+    asm("{\n.reg .u32 sum;\nadd.cc.u32 sum, %1, %2;\naddc.u32 %0, %0, %0;\n}\n"
+        : "+r"(bits)
+        : "r"(word), "r"(limit));
+  }
+  /// What an element, group * 8 + its number in a Block, has of the draws in a quad's first lanes.
+  static __device__ __forceinline__ uint32_t word_of(const PhiloxBlock (&draws)[kDraws], int i) {
+    const int draw = i / 8 * 2 + i / 2 % 2;
+    return draws[draw == 4 ? 1 : draw == 5 ? 4 : draw].word[i / 4 % 2 * 2 + i % 2];
+  }
+  /// Of the oldest group's lower rows a lane sees nothing where it sees something of its own
+  /// group's upper rows, and the other way round: one draw serves both.
+  __device__ __forceinline__ void draw(PhiloxBlock (&draws)[kDraws]) const {
     const int quad = int(at.quad()), first = (at.tile() - 2) * 4 + quad,
               query = at.tile() * kBlockDim + int(at.row(0));
-    PhiloxBlock draws[kDraws];
 #pragma unroll
     for (int i = 0; i < kDraws; ++i) {
       // Group i / 2 and rows g + i % 2 * 8; the last: see above.
@@ -116,16 +142,7 @@ struct Band {
                    static_cast<uint32_t>(at.pair), 0}};
     }
     philox_blocks(draws);
-#pragma unroll
-    for (int i = 0; i < 2 * kGroups; ++i) {
-      const int group = i / 2, r = i % 2, from = i == 4 ? 1 : i == 5 ? 4 : i;
-#pragma unroll
-      for (int w = 0; w < 4; ++w)
-        body(group, w / 2 * 4 + r * 2 + w % 2, draws[from].word[w] >= at.args.drop_below);
-    }
   }
-
- private:
   /// philox_block of them all, round by round, so that there is one key at a time.
   template <int kCount>
   __device__ __forceinline__ void philox_blocks(PhiloxBlock (&draws)[kCount]) const {
@@ -141,9 +158,9 @@ struct Band {
   }
 };
 
-/// out = weight * softmax(...) v; keeps log_sum_exp.
+/// out = weight * softmax(...) v; keeps log_sum_exp, for powers of 2, and writes it.
 template <typename G>
-__device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out) {
+__device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out, float* log_sum_exp) {
   const Sequence<G>& at = band.at;
   Block p[kGroups];
   uint32_t live_keys[kGroups];
@@ -155,7 +172,7 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out) {
     for (int group = 0; group < kGroups; ++group) band.scores(p[group], q, group);
   }
   band.hide_dead(p, live_keys);
-  float base[2], total[2], factor[2];
+  float base[2], total[2], factor[2], log_sum[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float peak = -INFINITY;
@@ -175,12 +192,12 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out) {
     }
   }
   if constexpr (G::kDrops) {
-    uint32_t bits = 0;
-    band.each_draw([&](int group, int i, bool kept) {
-      float& x = p[group][i / 4][i % 4];
-      x = kept ? x : 0.f;
-      bits |= kept ? 1u << (group * 8 + i) : 0u;
-    });
+    const uint32_t bits = band.draw_bits();
+#pragma unroll
+    for (int i = 0; i < kGroups * 8; ++i) {
+      float& x = p[i / 8][i / 4 % 2][i % 4];
+      x = bits & 1u << i ? x : 0.f;
+    }
     at.kept(Entry::bits(G::kMaps), kWarpSize)[at.lane] = __uint_as_float(bits);
   }
   clear(out);
@@ -191,12 +208,15 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out) {
   for (int r = 0; r < 2; ++r) {
     total[r] = quad_sum(total[r]);
     factor[r] = total[r] > 0.f ? at.args.keep_factor * reciprocal(total[r]) : 0.f;
-    if (at.quad() == 0) {
-      // Infinity for rows that saw nothing or are dead: every later exp(score - log_sum_exp) is 0.
-      const bool seen = (live >> at.row(2 * r) & 1) && total[r] > 0.f;
-      const float log_sum = seen ? base[r] + __log2f(total[r]) : INFINITY;
-      at.kept(Entry::log_sums(G::kMaps), kBlockDim)[at.row(2 * r)] = log_sum;
-    }
+    log_sum[r] = total[r] > 0.f ? base[r] + __log2f(total[r]) : INFINITY;
+  }
+  if (const uint32_t r = at.quad(); r < 2) {  // a lane for each row
+    const uint32_t row = at.row(0) + r * 8;
+    // Infinity for rows that saw nothing or are dead: every later exp(score - log_sum_exp) is 0.
+    const float mine = live >> row & 1 ? (r ? log_sum[1] : log_sum[0]) : INFINITY;
+    at.kept(Entry::log_sums(G::kMaps), kBlockDim)[row] = mine;
+    const int token = at.tile() * kBlockDim + int(row);
+    if (token < at.args.length) log_sum_exp[token] = mine * (1.f / kLog2E);
   }
   const float* weights = at.weights(G::kMaps) + at.quad() * 2;
 #pragma unroll
@@ -237,12 +257,12 @@ __device__ __forceinline__ void near_query(const Band<G>& band, Rows& dq) {
   band.hide_dead(p, live_keys);
   float dot[2] = {0.f, 0.f};
   if constexpr (G::kDrops) {
-    uint32_t bits = 0;
-    band.each_draw([&](int group, int i, bool kept) {
-      float& g = dp[group][i / 4][i % 4];
-      g = kept ? g : 0.f;
-      bits |= kept ? 1u << (group * 8 + i) : 0u;
-    });
+    const uint32_t bits = band.draw_bits();
+#pragma unroll
+    for (int i = 0; i < kGroups * 8; ++i) {
+      float& g = dp[i / 8][i / 4 % 2][i % 4];
+      g = bits & 1u << i ? g : 0.f;
+    }
     record[G::kKept * kBlockDim + at.lane] = __uint_as_float(bits);
   }
 #pragma unroll
@@ -328,7 +348,7 @@ __device__ __forceinline__ void near_key(const Band<G>& band, Rows& dk, Rows& va
 #pragma unroll
       for (int n = 0; n < 2; ++n)
         bits[n] = __shfl_sync(~0u, kept, (lane_id() & ~3) + n * 2 + lane_id() % 4 / 2) >>
-                  lane_id() % 2 * 4;
+                  ((lane_id() % 2) ^ n) * 4;
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {

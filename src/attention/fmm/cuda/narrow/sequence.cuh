@@ -204,8 +204,8 @@ struct Sequence {
   __device__ __forceinline__ unsigned char* entry(int of_chunk) const {
     return args.chunk_states + (int64_t(pair) * chunks + of_chunk) * Entry::bytes(G::kMaps);
   }
-  /// In forward, where its numbers are in shared memory, by their place in the entry, after whose
-  /// end are normalisers; `numbers` a tile.
+  /// In forward, where its numbers are in shared memory, by their place in the entry; `numbers` a
+  /// tile.
   __device__ __forceinline__ float* kept(int place, int numbers) const {
     const int offset = place - Entry::factors(G::kMaps) + (chunk & 1) * G::kKeptBytes;
     return shared_at<float>(G::kKeptNumbers + offset) + warp * numbers;

@@ -68,11 +68,10 @@ struct Shape {
   static constexpr int kNumberBytes =
       kOfKeys ? tile_record_floats(kMaps) * 4 : kNumbers * kBlockDim * 4;
   static constexpr int kRowNumbers = kDots + (kOfKeys ? kMaps * kRows / 2 * 16 : 0);
-  // Forward: what Entry has after the state, and normalisers, float [maps][kRows]; of this chunk
-  // and the one before.
+  // Forward: what Entry has after the state; of this chunk and the one before.
   static constexpr int kKeptNumbers =
       (kRowNumbers + (kOfKeys ? kSlots : 1) * kTiles * kNumberBytes + 15) / 16 * 16;
-  static constexpr int kKeptBytes = Entry::number_bytes(kMaps) + kMaps * Entry::kRowBytes;
+  static constexpr int kKeptBytes = Entry::number_bytes(kMaps);
   static constexpr int kBytes = kKeptNumbers + (kForward ? 2 * kKeptBytes : 0);
   // Among them: log_sum_exp, for powers of 2 in records; norms or, in records, far_scale / norm;
   // row dots, those of maps with a minus; dropout's bits.
@@ -117,6 +116,12 @@ __device__ __forceinline__ Fragment of_right(const Fragment& f) {
 __device__ __forceinline__ void store_matrix(uint32_t at, const Fragment& f) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(at),
                "r"(f.r[0]), "r"(f.r[1]), "r"(f.r[2]), "r"(f.r[3])
+               : "memory");
+}
+/// The same of the transposed block.
+__device__ __forceinline__ void store_turned_matrix(uint32_t at, const Fragment& f) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(at),
+               "r"(f.r[0]), "r"(f.r[2]), "r"(f.r[1]), "r"(f.r[3])
                : "memory");
 }
 /// Sixteen rows, both blocks of channels; `offset`: by_row(lane) or by_column(lane).

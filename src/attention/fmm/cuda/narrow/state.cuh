@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The far fields' state: sums over tokens of (value row) x (feature row) and of feature rows alone.
+// The far fields' state backwards: sums over tokens of (value row) x (feature row) and of feature
+// rows alone.
 // Every warp has the sums of sixteen of v's channels with half of all maps' feature channels, fp32,
 // in registers; rounded, all of them are an operand in shared memory, [maps][v's
 // channels][features].
@@ -12,7 +13,7 @@ namespace fmmformer::cuda::narrow {
 template <typename G>
 struct State {
   Block sums[G::kMaps];
-  float of_rows = 0.f;  // of feature rows: thread map * 32 + channel has one; not forward
+  float of_rows = 0.f;  // of feature rows: thread map * 32 + channel has one
 
   __device__ __forceinline__ State() {
 #pragma unroll
@@ -37,13 +38,7 @@ struct State {
                     of_right(load_turned_matrix(tile + (by_row(at.lane) ^ block % 2 * 32))));
       }
     }
-    if constexpr (G::kForward) {
-      // Two warps have the same features, and share them out.
-#pragma unroll
-      for (int i = 0; i < G::kMaps; ++i) {
-        if ((i + at.warp) % 2 == 0) add_rows(at, feature_block(at, i));
-      }
-    } else if (threadIdx.x < G::kMaps * kDim) {
+    if (threadIdx.x < G::kMaps * kDim) {
       const float* of_tiles = shared_at<float>(G::kTileSums) + threadIdx.x;
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) of_rows += of_tiles[t * G::kMaps * kDim];
@@ -58,47 +53,8 @@ struct State {
           at.state(block / 2) + value_block(at) * kTileBytes + (by_row(at.lane) ^ block % 2 * 32),
           rounded(sums[i]));
     }
-    if (threadIdx.x < G::kMaps * kDim) {
-      if constexpr (!G::kForward) {
-        at.sums(0)[threadIdx.x] = of_rows;
-      } else {
-        // As two numbers, the second what rounding the first took away, in rows of their own.
-        Elem* rows = shared_at<Elem>(G::kStates + at.warp * G::kStateBytes) + kDim * kDim;
-        const float sum = at.sums(0)[threadIdx.x];
-        const Elem high = Elem(sum), low = Elem(sum - float(high));
-        rows[at.lane] = high, rows[kDim + at.lane] = low;
-      }
-    }
+    if (threadIdx.x < G::kMaps * kDim) at.sums(0)[threadIdx.x] = of_rows;
     show_to_warpgroup();
-  }
-  /// The state after the last token, to args.made: [pairs][maps][D][Dv] and [D].
-  __device__ void store(const Sequence<G>& at) const {
-    const cuda::States& made = at.args.made;
-#pragma unroll
-    for (int i = 0; i < G::kMaps; ++i) {
-      const int block = feature_block(at, i), map = block / 2;
-      const int64_t entry = (int64_t(at.pair) * made.maps + map) * kDim;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const int feature = block % 2 * kBlockDim + column_of(j / 4, j),
-                  value = value_block(at) * kBlockDim + row_of(j % 4);
-        made.sums[(entry + feature) * made.row_length + value] = sums[i][j / 4][j % 4];
-      }
-    }
-    if (threadIdx.x < G::kMaps * kDim)
-      made.key_sums[int64_t(at.pair) * made.maps * kDim + threadIdx.x] = at.sums(0)[threadIdx.x];
-  }
-
- private:
-  /// Adds the chunk's feature rows to the sums of sixteen channels in shared memory.
-  static __device__ __forceinline__ void add_rows(const Sequence<G>& at, int block) {
-    float* to = at.sums(0) + block * kBlockDim + at.row(0);
-    float c[4] = {to[0], 0.f, to[8], 0.f};
-    const uint32_t rows = at.features(block / 2) + (by_column(at.lane) ^ block % 2 * 32);
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t)
-      Bf16::multiply(c, load_turned_matrix(rows + t * kTileBytes), {{kOnes, kOnes}});
-    if (at.quad() == 0) to[0] = c[0], to[8] = c[2];
   }
 };
 

@@ -87,6 +87,16 @@ __device__ __forceinline__ void begin_40(Block (&c)[2], float (&more)[4], const 
   }
 #endif
 }
+/// c, more += a^T b, where both operands are turned rows in shared memory; a has 64 columns, those
+/// after the 32nd by with_columns_of.
+__device__ __forceinline__ void begin_turned_40(Block (&c)[2], float (&more)[4], uint64_t a,
+                                                uint64_t b) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile(FMM_PREDICATE(1) FMM_STEP_40 "%20, %21, p, 1, 1, 1, 1;\n}\n"
+               : FMM_32("+f", c), "+f"(more[0]), "+f"(more[1]), "+f"(more[2]), "+f"(more[3])
+               : "l"(a), "l"(b));
+#endif
+}
 #undef FMM_FRAGMENT
 #undef FMM_STEP_64
 #undef FMM_STEP_40

@@ -99,7 +99,7 @@ __device__ __forceinline__ float* later_sums(const Sequence<G>& at, int chunk) {
 
 /// The band's parts of a tile of queries, counted from the chunk's first: probabilities or the
 /// gradients of scores with a group of keys, keys as rows. Eight keys of eight queries are 128
-/// bytes; the second eight keys are permuted, so that banks differ when key_of scatters them.
+/// bytes.
 enum class Part { kProbabilities, kGradients };
 template <typename G>
 __device__ __forceinline__ uint32_t near_part(const Sequence<G>& at, int tile, Part part,
@@ -111,13 +111,13 @@ __device__ __forceinline__ uint32_t near_part(const Sequence<G>& at, int tile, P
 }
 __device__ __forceinline__ void store_part(uint32_t part, uint32_t lane, const Fragment& f) {
   const uint32_t matrix = lane / 8, key = key_of(matrix / 2, lane % 8);
-  const uint32_t to = part + (matrix % 2 * 2 + key / 8) * 128 + ((key % 8 ^ key / 8 * 2) << 4);
+  const uint32_t to = part + (matrix % 2 * 2 + key / 8) * 128 + key % 8 * 16;
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(to),
                "r"(f.r[0]), "r"(f.r[1]), "r"(f.r[2]), "r"(f.r[3])
                : "memory");
 }
 __device__ __forceinline__ Fragment load_part(uint32_t part, uint32_t lane) {
-  return load_matrix(part + lane / 8 * 128 + ((lane % 8 ^ lane / 8 % 2 * 2) << 4));
+  return load_matrix(part + lane * 16);
 }
 
 }  // namespace fmmformer::cuda::narrow::both_sides
