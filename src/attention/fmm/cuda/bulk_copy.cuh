@@ -24,6 +24,15 @@ __device__ __forceinline__ void begin_bulk_store(void* to, const void* from, int
 __device__ __forceinline__ void commit_bulk_stores() {
   asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
 }
+/// Waits until what this thread's stores read may be written again, but for the newest kNewer
+/// groups of them; and until all is written.
+template <int kNewer = 0>
+__device__ __forceinline__ void await_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(kNewer) : "memory");
+}
+__device__ __forceinline__ void await_stores() {
+  asm volatile("cp.async.bulk.wait_group 0;\n" ::: "memory");
+}
 /// Waits until what this thread's stores read may be written again.
 __device__ __forceinline__ void finish_bulk_stores() {
   asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;\n" ::: "memory");

@@ -151,8 +151,7 @@ template <typename G>
 struct Loader {
   int rows, turned;  // this lane's place in a tile
 
-  __device__ Loader() {
-    const int lane = lane_id();
+  __device__ explicit Loader(int lane = lane_id()) {
     rows = piece_place<G>(lane % 16, lane / 16);
     turned = piece_place<G>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
   }

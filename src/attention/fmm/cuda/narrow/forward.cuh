@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
       clear(out);
     make_key_features(at);
     show_to_warpgroup();
-    finish_stores<0>();  // of out, whose place the next queries get
+    await_stores_read<0>();  // of out, whose place the next queries get
     __syncthreads();
     if (threadIdx.x == 0) {
       if (args.chunk_states && at.chunk > 0) keep_state(at), keep_numbers(at, at.chunk - 1);
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     begin_store(at, maps, kOut, out, at.own_tile(0));
     state.finish();
     if (more) finish_rows(at, 1);
-    finish_stores<1>();  // of the state
+    await_stores_read<1>();  // of the state
     __syncthreads();
     if (!more) break;
     state.show(at);
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     __syncthreads();
     if (threadIdx.x == 0) keep_numbers(at, at.chunk), commit_bulk_stores();
   }
-  finish_stores<0>();
+  await_stores_read<0>();
 }
 
 }  // namespace fmmformer::cuda::narrow

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows on their way to shared memory and results on their way back, by the copy engine: one thread
-// asks for 64 rows of a tensor at once. As copies of sixteen bytes they were a tenth of all
-// instructions. The engine permutes rows as `place` does, has zeros for what is not in the
-// sequence, and writes nothing there.
+// Rows on their way to shared memory and results on their way back, by the copy engine: as copies
+// of sixteen bytes they were a tenth of all instructions.
 #pragma once
 
-#include <cuda.h>
-
-#include "attention/fmm/cuda/bulk_copy.cuh"
 #include "attention/fmm/cuda/narrow/sequence.cuh"
+#include "attention/fmm/cuda/row_copies.cuh"
 
 namespace fmmformer::cuda::narrow {
 
-/// How the engine finds the rows of a tensor, [batch, length, heads, 32]: a head's, 64 at a time
-/// of those that are loaded, sixteen of those that are stored. See make_row_maps.
+/// Of tensors [batch, length, heads, 32]: 64 rows at a time of those that are loaded, sixteen of
+/// those that are stored. See make_row_maps.
 struct RowMaps {
-  CUtensorMap of[kTensors];
+  RowMap of[kTensors];
 };
 
 /// At which loads arrive, [kTensors] in shared memory, where other sweeps have bases.
@@ -28,12 +24,7 @@ template <typename G>
 __device__ __forceinline__ void begin_chunk(const Sequence<G>& at, const RowMaps& maps,
                                             Tensor tensor, int chunk, uint32_t to,
                                             const CopyEvent& event) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
-      "[%1, {%2, %3, %4, %5}], [%6];\n" ::"r"(to),
-      "l"(&maps.of[tensor]), "r"(0), "r"(at.h), "r"(chunk * kRows), "r"(at.b),
-      "r"(shared_address(event.at))
-      : "memory");
+  maps.of[tensor].begin_load(to, at.b, chunk * kRows, at.h, event);
 }
 /// Rows of dead tokens, whatever memory has there, become zeros: in the warp's tile of a chunk that
 /// has arrived. A barrier must follow.
@@ -50,7 +41,7 @@ __device__ __forceinline__ void clear_dead(const Sequence<G>& at, uint32_t chunk
 }
 
 /// Begins to write sixteen rows of results by way of `stage`, a tile that nobody else uses until
-/// finish_stores(); zeros for dead ones.
+/// await_stores_read(); zeros for dead ones.
 template <typename G>
 __device__ __forceinline__ void begin_store(const Sequence<G>& at, const RowMaps& maps,
                                             Tensor tensor, Fragments& f, uint32_t stage) {
@@ -66,12 +57,7 @@ __device__ __forceinline__ void begin_store(const Sequence<G>& at, const RowMaps
   for (int s = 0; s < kBlocks; ++s) store_matrix(stage + (by_row(at.lane) ^ s * 32), f[s]);
   show_to_warpgroup();
   __syncwarp();
-  if (at.lane == 0)
-    asm volatile(
-        "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], "
-        "[%5];\ncp.async.bulk.commit_group;\n" ::"l"(&maps.of[tensor]),
-        "r"(0), "r"(at.h), "r"(at.tile() * kBlockDim), "r"(at.b), "r"(stage)
-        : "memory");
+  if (at.lane == 0) maps.of[tensor].begin_store(stage, at.b, at.tile() * kBlockDim, at.h);
 }
 template <typename G>
 __device__ __forceinline__ void begin_store(const Sequence<G>& at, const RowMaps& maps,
@@ -80,12 +66,6 @@ __device__ __forceinline__ void begin_store(const Sequence<G>& at, const RowMaps
 #pragma unroll
   for (int s = 0; s < kBlocks; ++s) f[s] = rounded(results[s]);
   begin_store(at, maps, tensor, f, stage);
-}
-/// Waits until what this thread's stores read may be written again, but for the newest kNewer
-/// groups of them. A barrier must follow.
-template <int kNewer>
-__device__ __forceinline__ void finish_stores() {
-  asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(kNewer) : "memory");
 }
 
 }  // namespace fmmformer::cuda::narrow

@@ -14,21 +14,32 @@
 
 namespace fmmformer::cuda::chunks::both_sides {
 
-/// Where the pair's rows begin, which tokens are live, and a triangle of ones.
+/// What threads ask for during the walk, which have no registers for it; weights; events.
+template <typename G>
+__device__ __forceinline__ void begin_shared_memory(const Walk<G>& walk, int group, int thread) {
+  using M = Memory<G>;
+  using Role = Groups<G>;
+  const SweepArgs& args = walk.args;
+  if (threadIdx.x < G::kFields) {
+    const bool far = threadIdx.x < G::kMaps;
+    shared_at<float>(M::kWeights)[threadIdx.x] =
+        weight_value(far ? args.far_weight : args.near_weight, far ? threadIdx.x : 0, walk.h, 0);
+  }
+  if (group == Role::kValues && thread < kAllEvents) walk.begin_event(thread);
+  if (group == Role::kKeys && thread == 0) {
+    *shared_at<int2>(M::kPlace) = make_int2(walk.b, walk.h);
+    *shared_at<int>(M::kBegin) = walk.begin;
+    *shared_at<int>(M::kEnd) = walk.end;
+    *shared_at<int>(M::kReadUntil) = args.segments > 1 ? walk.end - 1 : -1;
+  }
+}
+/// Which tokens are live, the band's bits, and a triangle of ones.
 template <typename G>
 __device__ __forceinline__ void look_around(const Walk<G>& walk) {
   using M = Memory<G>;
   const SweepArgs& args = walk.args;
-#pragma unroll
-  for (int tensor = 0; tensor < kAllTensors; ++tensor) {
-    if (threadIdx.x != tensor) continue;
-    const View& of = walk.view(tensor);
-    shared_at<Elem*>(M::kBases)[tensor] =
-        static_cast<Elem*>(of.data) + walk.b * of.batch_stride + walk.h * of.head_stride;
-  }
-  if (threadIdx.x < G::kMaps)
-    shared_at<float>(M::kWeights)[threadIdx.x] =
-        weight_value(args.far_weight, threadIdx.x, walk.h, 0);
+  quad_total<G>() = 0.f;
+  if (threadIdx.x < kWarpSize) NearBand<G>::store(args);
 #pragma unroll 1
   for (int i = threadIdx.x; i < kChunk * G::kPieces; i += Groups<G>::kThreads) {
     const int row = i / G::kPieces, piece = i % G::kPieces;
@@ -52,7 +63,7 @@ __device__ __forceinline__ void look_around(const Walk<G>& walk) {
       const bool live = token >= 0 && token < args.length && (!mask || mask[token]);
       bits |= uint64_t(__ballot_sync(~0u, live)) << i * kWarpSize;
     }
-    if (lane_id() == 0) shared_at<uint64_t>(M::kLive)[chunk - walk.begin + 1] = bits;
+    if (lane_id() == 0) shared_at<uint64_t>(M::kLive)[chunk + 1] = bits;
   }
 }
 
@@ -80,164 +91,177 @@ __device__ __forceinline__ void subtract_sums(uint4& gradients, const uint4& key
 
 /// What the queries of segment `first` and later ones take from dk, of a piece's channels.
 template <typename G>
-__device__ __forceinline__ void load_later_sums(float2 (&later)[G::kMaps][4], int first,
-                                                int segments, int piece) {
-  const auto cluster = cooperative_groups::this_cluster();
+__device__ __forceinline__ void load_taken(float2 (&taken)[G::kMaps][4], int first, int segments,
+                                           int piece) {
 #pragma unroll
-  for (int i = 0; i < G::kMaps * 4; ++i) later[i / 4][i % 4] = make_float2(0.f, 0.f);
+  for (int i = 0; i < G::kMaps * 4; ++i) taken[i / 4][i % 4] = make_float2(0.f, 0.f);
 #pragma unroll 1
   for (int s = first; s < segments; ++s) {
-    const float* sums = cluster.map_shared_rank(shared_at<float>(Memory<G>::kDotSums), s);
+    const float* sums = shared_at<float>(Memory<G>::kTaken) + (s - 1) * G::kMaps * G::kDim;
 #pragma unroll
     for (int i = 0; i < G::kMaps * 4; ++i) {
       const float* at = sums + i / 4 * G::kDim + piece * kPiece + i % 4 * 2;
       const float2 two = *reinterpret_cast<const float2*>(at);
-      later[i / 4][i % 4].x += two.x, later[i / 4][i % 4].y += two.y;
+      taken[i / 4][i % 4].x += two.x, taken[i / 4][i % 4].y += two.y;
     }
   }
 }
 /// Takes that from the segment's dk or, of two segments, from a half of the first one's. A thread's
 /// rows come by way of shared memory, all of them at once. Short code, since it is run once: an
-/// instruction that is new to a multiprocessor takes longer to come than to run.
-template <typename G>
-__device__ __forceinline__ void subtract_later_segments(const SweepArgs& args) {
+/// instruction that is new to a multiprocessor takes longer to come than to run. meanwhile(): other
+/// work, when the cluster's other blocks need not wait any more.
+template <typename G, typename Meanwhile>
+__device__ __forceinline__ void subtract_later_segments(const SweepArgs& args,
+                                                        const Meanwhile& meanwhile) {
+  using M = Memory<G>;
   constexpr int kThreads = Groups<G>::kThreads, kRowsApart = kThreads / G::kPieces;
-  constexpr int kAtOnce = 8;  // rows of a thread
-  static_assert(2 * kAtOnce * kThreads * 16 <= Memory<G>::kKeySums);
-  int thread, block;  // not to be kept during the walk, nor what follows from them
-  asm volatile("mov.u32 %0, %%tid.x;\nmov.u32 %1, %%ctaid.x;\n" : "=r"(thread), "=r"(block));
-  const Walk<G> walk(args, block);
+  constexpr int kMostRows = (M::kMostChunks / 3 + 1) * kChunk;        // of a third, or half a half
+  constexpr int kAtOnce = (kMostRows + kRowsApart - 1) / kRowsApart;  // rows of a thread
+  static_assert((kAtOnce * kThreads + kMostRows * G::kPieces) * 16 <= M::kKeySums);
   const auto cluster = cooperative_groups::this_cluster();
-  const int piece = thread % G::kPieces;
-  int first = walk.begin, last = walk.segment + 1 < args.segments ? walk.end : first,
-      later_from = walk.segment + 1;
+  const int thread = thread_anew(), piece = thread % G::kPieces;
+  const int segment = cluster.block_rank(), begin = *shared_at<int>(M::kBegin),
+            end = *shared_at<int>(M::kEnd);
+  int first = begin, last = segment + 1 < args.segments ? end : begin, later_from = segment + 1;
   if (args.segments == 2) {
-    const int all = first_chunk(args, 1), middle = all / 2;
-    first = walk.segment == 0 ? 0 : middle, last = walk.segment == 0 ? middle : all;
+    const int all = segment == 0 ? end : begin, middle = all / 2;
+    first = segment == 0 ? 0 : middle, last = segment == 0 ? middle : all;
     later_from = 1;
   }
   int token = first * kChunk + thread / G::kPieces;
   last *= kChunk;  // which a later segment follows
   const auto place = [&](int i) { return shared_at<uint4>(0) + i * kThreads + thread; };
-  const auto begin = [&](int tensor, int to) {
-#pragma unroll 1
-    for (int i = 0; i < kAtOnce && token + i * kRowsApart < last; ++i)
-      copy_async(place(to + i), walk.row_piece(tensor, token + i * kRowsApart, piece), true);
+  const int2 of_pair = Walk<G>::batch_and_head();
+  const auto first_piece = [&](const View& of) {
+    return static_cast<Elem*>(of.data) + of_pair.x * of.batch_stride + of_pair.y * of.head_stride +
+           token * of.row_stride + piece * kPiece;
   };
-  begin(kK, 0);
-  cluster.sync();
-  begin(kDk, kAtOnce);
-  float2 later[G::kMaps][4];
-  load_later_sums<G>(later, later_from, args.segments, piece);
-  cluster.barrier_arrive();  // this block needs no other's memory any more
-  const bool* mask = args.token_mask ? args.token_mask + int64_t(walk.b) * args.length : nullptr;
+  const auto begin_rows = [&](const View& of, int to) {
+    const Elem* from = first_piece(of);
 #pragma unroll 1
-  while (token < last) {
-    wait_for_copies();
+    for (int i = token; i < last; i += kRowsApart, ++to, from += kRowsApart * of.row_stride)
+      copy_async(place(to), from, true);
+  };
+  cluster.barrier_arrive();
+  begin_rows(args.k, 0);
+  meanwhile();
+  cluster.barrier_wait();  // all have walked: their dk is written, and what they take is here
+  begin_rows(args.dk, kAtOnce);
+  float2 taken[G::kMaps][4];
+  load_taken<G>(taken, later_from, args.segments, piece);
+  const bool* mask = args.token_mask ? args.token_mask + of_pair.x * int64_t(args.length) : nullptr;
+  Elem* to = first_piece(args.dk);
+  wait_for_copies();
 #pragma unroll 1
-    for (int i = 0; i < kAtOnce && token < last; ++i, token += kRowsApart) {
-      if (mask && !mask[token]) continue;  // dead tokens have zeros, whatever their keys are
-      uint4 gradients = *place(kAtOnce + i);
-      subtract_sums<G>(gradients, *place(i), later);
-      *reinterpret_cast<uint4*>(walk.row_piece(kDk, token, piece)) = gradients;
-    }
-    begin(kK, 0), begin(kDk, kAtOnce);
+  for (int i = 0; token < last; ++i, token += kRowsApart, to += kRowsApart * args.dk.row_stride) {
+    if (mask && !mask[token]) continue;  // dead tokens have zeros, whatever their keys are
+    uint4 gradients = *place(kAtOnce + i);
+    subtract_sums<G>(gradients, *place(i), taken);
+    *reinterpret_cast<uint4*>(to) = gradients;
   }
-  cluster.barrier_wait();
 }
 /// What is left when a block has walked. By one code for all warps: see subtract_later_segments.
 template <typename G>
 __device__ __forceinline__ void finish_gradients(const SweepArgs& args, bool reduces_weights) {
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));      // not to be kept during the walk
+  const int thread = thread_anew();
   const int field = __shfl_sync(~0u, thread / kWarpSize, 0);  // a warp a field
   const bool reduces = reduces_weights && field < G::kFields;
   unsigned drawn = 0;
   if (args.weight_sums && !reduces_weights) store_weight_sums<G>(args, thread);
-  if (reduces) drawn = WeightReduction<G>(args, field).hand_in();
-  if (args.segments > 1) subtract_later_segments<G>(args);
+  const auto hand_in = [&] {
+    if (reduces) drawn = WeightReduction<G>(args, field).hand_in();
+  };
+  if (args.segments > 1)
+    subtract_later_segments<G>(args, hand_in);
+  else
+    hand_in();
   if (reduces) WeightReduction<G>(args, field).finish(drawn);
 }
 
-/// Calls step() for every chunk.
+/// Calls step(load) for every chunk.
 template <typename G, typename Step>
-__device__ __forceinline__ void walk_back(Walk<G>& walk, Loader<G>& load, const Step& step) {
+__device__ __forceinline__ void walk_back(Walk<G>& walk, const Step& step) {
+  Loader<G> load(thread_anew() % kWarpSize);
+  // From shared memory: in the register that it had before the walk it would stay, even if spilled.
+  walk.chunk = *shared_at<int>(Memory<G>::kEnd);
 #pragma unroll 1
-  while (walk.chunk > walk.begin) {
+  while (walk.goes_on()) {
     walk.step_back();
     walk.forget(), load.forget();
-    step();
+    step(load);
     wait_for_copies();
+    if (walk.goes_on()) await_next_rows(walk);
     show_to_warpgroup();
     meet_block();
   }
 }
+/// What the band's first step in the walk needs of the next segment's first queries. By the values'
+/// warpgroup.
+template <typename G>
+__device__ __forceinline__ void begin_near(const Walk<G>& walk) {
+  using M = Memory<G>;
+  if (walk.args.has_near && walk.end * kChunk < walk.args.length) {
+    make_near(walk, Loader<G>());
+  } else {
+    for (int i = thread_anew() % kGroupThreads; i < M::kNearBytes / 16; i += kGroupThreads)
+      shared_at<uint4>(M::kNear)[i] = make_uint4(0, 0, 0, 0);
+  }
+  named_barrier(kAmongValues, kGroupThreads);
+}
 template <typename G>
 __global__ void __launch_bounds__(Groups<G>::kThreads, 1)
-    gradient_kernel(const __grid_constant__ SweepArgs args, bool reduces_weights) {
-  using M = Memory<G>;
+    gradient_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ RowMaps maps,
+                    bool reduces_weights) {
   using Role = Groups<G>;
-  Walk<G> walk(args, blockIdx.x);
+  Walk<G> walk(args, maps);
   const int group = __shfl_sync(~0u, threadIdx.x / kGroupThreads, 0);
   const int thread = threadIdx.x % kGroupThreads;
-  if (threadIdx.x < G::kMaps) CopyEvent{shared_at<uint64_t>(M::kEvents) + threadIdx.x}.init();
+  begin_shared_memory(walk, group, thread);
+  begin_first_rows(walk, group, thread);
   look_around(walk);
   __syncthreads();
-  Loader<G> load;
+  if (args.segments > 1) sum_segment(walk, group, thread);
+  // By those who have no sums to store.
+  if (group >= G::kMaps && group < 2 * G::kMaps && thread == 0)
+    begin_state(walk, walk.end - 1, Map<G>(group - G::kMaps));
+  await_first_rows(walk);
+  show_to_warpgroup();
+  const auto cluster = cooperative_groups::this_cluster();
   if (args.segments > 1)
-    sum_segment(walk, group, thread);
+    cluster.sync();
   else
-    begin_first_rows(walk, group, thread, /*summed=*/walk.sums_end);
-  // near(): what the next segment's first queries make of the last keys.
-  const auto begin_walk = [&](const auto& near) {
-    // Later blocks' sums have been read, and their place may be used.
-    if (args.segments > 1) cooperative_groups::this_cluster().sync();
-    wait_for_copies();
-    show_to_warpgroup();
     meet_block();
-    near();
-    if (args.segments > 1) meet_block();  // that chunk's rows make place for others
-  };
+  // Others' parts of the state are read by the values' warpgroup alone: see Walk::await_readers.
+  if (args.segments > 1 && group != Role::kValues) cluster.barrier_arrive();
   if (group < Role::kKeys) {
     leave_registers<Role::kOfQueries>();
-    Map map(group, shared_at<float>(M::kWeights)[group]);
-    const CopyEvent event{shared_at<uint64_t>(M::kEvents) + map.index};
-    if (thread == 0) begin_state(walk, walk.end - 1, map.index, event);
-    begin_walk([] {});
-    float by_weight = 0.f;
+    Map<G> map(group);
     DotSums<G> sums;
-    int turn = 0;
-    walk_back(walk, load, [&] {
+    walk_back(walk, [&](const Loader<G>& load) {
       map.forget();
-      query_step(walk, load, map, event, turn, sums, by_weight);
-      turn ^= 1;
+      query_step(walk, load, map, sums);
     });
-    put_weight_sum<G>(by_weight, walk.tile, map.index);
-    sums.publish(map.index, walk.tile);
+    put_weight_sum<G>(quad_total<G>(), walk.tile, map.index);
+    if (args.segments > 1) {
+      cluster.barrier_wait();  // long since: see Walk::await_readers
+      sums.send(map.index, walk.tile);
+    }
     take_registers<Role::kOfAll>();
   } else if (group == Role::kKeys) {
     if constexpr (Role::kOfKeys != Role::kOfAll) leave_registers<Role::kOfKeys>();
-    begin_walk([] {});
-    walk_back(walk, load, [&] { key_step(walk, load); });
+    walk_back(walk, [&](const Loader<G>& load) { key_step(walk, load); });
     if constexpr (Role::kOfKeys != Role::kOfAll) take_registers<Role::kOfAll>();
   } else {
     take_registers<Role::kOfValues>();
-    NearBand<G>::store(args, walk.h);
+    begin_near(walk);
     StateAfter<G> state;
     state.begin(walk);
-    begin_walk([&] {
-      if (args.has_near && walk.end * kChunk < args.length) {
-        make_near(walk, load);
-        return;
-      }
-      for (int i = thread; i < M::kNearBytes / 16; i += kGroupThreads)
-        shared_at<uint4>(M::kNear)[i] = make_uint4(0, 0, 0, 0);
-    });
-    float by_weight = 0.f;
-    walk_back(walk, load, [&] { value_step(walk, load, state, by_weight); });
-    put_weight_sum<G>(by_weight, walk.tile, G::kMaps);
+    if (args.segments > 1) cluster.barrier_arrive();
+    walk_back(walk, [&](const Loader<G>& load) { value_step(walk, load, state); });
+    put_weight_sum<G>(quad_total<G>(), walk.tile, G::kMaps);
     leave_registers<Role::kOfAll>();
   }
+  await_stores();
   meet_block();
   finish_gradients<G>(args, reduces_weights);
 }

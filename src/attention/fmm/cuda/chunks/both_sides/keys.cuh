@@ -47,7 +47,7 @@ template <typename G>
 __device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& load) {
   using M = Memory<G>;
   using Role = Groups<G>;
-  const int thread = threadIdx.x % kGroupThreads;
+  const int thread = thread_anew() % kGroupThreads;
   make_key_features<G>(walk.area(kK), M::kKeyFeatures, walk.live(walk.chunk), thread);
   show_to_warpgroup();
   arrive_at_barrier(kFeaturesForValues, Role::kThreads);
@@ -55,10 +55,11 @@ __device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& l
   {
     Block c[kTiles];  // v grad_out^T
     begin_columns<false>(c, walk.area(kV), walk.area(kGradOut));
-    named_barrier(kFeaturesMade, Role::kThreads);
+    named_barrier(kFeaturesMade, (G::kMaps + 1) * kGroupThreads);
     finish_products(c);
     seen_scores<true>(g, walk.tile, [&](int tile) { return rounded(c[tile]); });
   }
+  named_barrier(kStateMade, 2 * kGroupThreads);
   Block d[G::kMaps][kTiles];
 #pragma unroll
   for (int l = 0; l < G::kMaps; ++l) {
@@ -66,8 +67,8 @@ __device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& l
     begin_columns<true>(d[l], walk.area(kV), M::kAfter + l * G::kArea);
   }
   finish_products(d);
-  if (walk.chunk > walk.begin)
-    begin_rows_of(walk, kK, -2, thread), begin_rows_of(walk, kV, -2, thread);
+  walk.await_readers();
+  if (walk.goes_on()) begin_next_rows(walk);
   named_barrier(kDotsMade, (G::kMaps + 1) * kGroupThreads);
   Fragment less[G::kMaps][kTiles];
 #pragma unroll
@@ -93,7 +94,7 @@ __device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& l
     named_barrier(kNearForKeys, 2 * kGroupThreads);
     add_near_dk(d[0], walk, load);
   }
-  write_rows(walk, kDk, d[0], M::kStage + walk.tile * G::kTile);
+  write_rows(walk, load, kDk, d[0], M::kStage + walk.tile * G::kTile);
 }
 
 }  // namespace fmmformer::cuda::chunks::both_sides

@@ -26,8 +26,22 @@ struct DotSums {
     of[0] += sum[0], of[1] += sum[2];
   }
   __device__ __forceinline__ void publish(int map, int tile) const {
+    put(shared_at<float>(Memory<G>::kDotSums) + map * G::kDim, tile);
+  }
+  /// When the walk is over: to the blocks whose keys they are taken from.
+  __device__ __forceinline__ void send(int map, int tile) const {
+    const auto cluster = cooperative_groups::this_cluster();
+    const int segment = cluster.block_rank();
+    if (segment == 0) return;
+    float* all = shared_at<float>(Memory<G>::kTaken) + ((segment - 1) * G::kMaps + map) * G::kDim;
+#pragma unroll 1
+    for (int to = 0; to <= segment; ++to) put(cluster.map_shared_rank(all, to), tile);
+  }
+
+ private:
+  __device__ __forceinline__ void put(float* to, int tile) const {
     if (lane_id() % 4 != 0) return;
-    float* to = shared_at<float>(Memory<G>::kDotSums) + map * G::kDim + tile * kBlockDim;
+    to += tile * kBlockDim;
     to[row_of(0)] = of[0], to[row_of(2)] = of[1];
   }
 };
@@ -39,11 +53,11 @@ struct RowFactors {
 };
 
 /// From U = sum_j G_ij f(k_j): dots, for the keys' warpgroup too. Adds <dO, far field> to
-/// by_weight.
+/// quad_total.
 template <typename G>
 __device__ __forceinline__ RowFactors row_factors(const Block (&u)[kTiles], const Walk<G>& walk,
-                                                  const Loader<G>& load, const Map& map, int plain,
-                                                  float& by_weight) {
+                                                  const Loader<G>& load, const Map<G>& map,
+                                                  int plain) {
   using M = Memory<G>;
   const SweepArgs& args = walk.args;
   RowFactors of;
@@ -59,8 +73,9 @@ __device__ __forceinline__ RowFactors row_factors(const Block (&u)[kTiles], cons
     }
   }
   const uint32_t live = walk.live_bits(walk.tile);
-  const float* norms = walk.numbers(1 + map.index, walk.chunk) + walk.tile * kBlockDim;
+  const float* norms = walk.numbers(1 + map.index) + walk.tile * kBlockDim;
   float* dots = shared_at<float>(M::kDots) + map.index * kChunk + walk.tile * kBlockDim;
+  float by_weight = 0.f;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = row_of(2 * r);
@@ -69,10 +84,11 @@ __device__ __forceinline__ RowFactors row_factors(const Block (&u)[kTiles], cons
     const float inverse = live >> row & 1 ? __fdividef(1.f, norm) : 0.f,
                 scale = args.far_scale * inverse;
     by_weight += scale * dot[r];
-    of.factor[r] = scale * map.weight * map.sign();
+    of.factor[r] = scale * map.weight() * map.sign();
     of.dot[r] = has_row_sums(args) ? dot[r] * inverse : 0.f;
     if (lane_id() % 4 == 0) dots[row] = of.dot[r];
   }
+  add_to_total<G>(by_weight);
   return of;
 }
 
@@ -103,24 +119,20 @@ __device__ __forceinline__ void add_near_dq(Block (&dq)[kTiles], const Walk<G>& 
   }
 }
 
-/// One chunk. `turn`: of the event at which the state before the chunk arrives.
+/// One chunk.
 template <typename G>
 __device__ __forceinline__ void query_step(const Walk<G>& walk, const Loader<G>& load,
-                                           const Map& map, const CopyEvent& event, int turn,
-                                           DotSums<G>& sums, float& by_weight) {
+                                           const Map<G>& map, DotSums<G>& sums) {
   using M = Memory<G>;
   using Role = Groups<G>;
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));  // not to be kept: it would be spilled
-  thread %= kGroupThreads;
+  const int thread = thread_anew() % kGroupThreads;
   const int of_map = map.index * G::kArea;
   const int features = M::kKeyFeatures + of_map,
             plain = M::kPlainFeatures + of_map + walk.tile * G::kTile;
   make_query_features<G, true>(
       walk.args, map, walk.area(kQ), M::kPlainFeatures + of_map, M::kQueryFeatures + of_map,
-      walk.live(walk.chunk), thread, [&](int tile, int row) {
-        return walk.numbers(1 + map.index, walk.chunk)[tile * kBlockDim + row];
-      });
+      walk.live(walk.chunk), thread,
+      [&](int tile, int row) { return walk.numbers(1 + map.index)[tile * kBlockDim + row]; });
   sums.publish(map.index, walk.tile);
   show_to_warpgroup();
   arrive_at_barrier(kFeaturesForValues, Role::kThreads);
@@ -130,31 +142,27 @@ __device__ __forceinline__ void query_step(const Walk<G>& walk, const Loader<G>&
   {
     Block c[kTiles];  // grad_out v^T
     begin_columns<false>(c, walk.area(kGradOut), walk.area(kV));
-    named_barrier(kFeaturesMade, Role::kThreads);
+    named_barrier(kFeaturesMade, (G::kMaps + 1) * kGroupThreads);
     finish_products(c);
     seen_scores<false>(g, walk.tile, [&](int tile) { return rounded(c[tile]); });
     seen_scores<false>(rest, walk.tile,
                        [&](int tile) { return rounded_rest(c[tile], rounded(c[tile])); });
   }
-  event.wait(turn);
+  map.event().wait(walk.chunk & 1);
   begin_columns<false>(u, walk.area(kGradOut), M::kBefore + of_map);
   begin_rows<G>(u, g, features);
   begin_rows<G>(u, rest, features);
   finish_products(u);
-  const RowFactors rows = row_factors(u, walk, load, map, plain, by_weight);
+  const RowFactors rows = row_factors(u, walk, load, map, plain);
   arrive_at_barrier(kDotsMade, (G::kMaps + 1) * kGroupThreads);
   // Not before the dots, for which others wait.
-  if (walk.chunk > walk.begin) {
-    if (map.index == 0) begin_rows_of(walk, kQ, -1, thread);
-    if (map.index == G::kMaps - 1) begin_rows_of(walk, kGradOut, -1, thread);
-    begin_numbers_of(walk, -1, map.index, thread);
-  }
+  if (walk.goes_on()) begin_numbers_of(walk, -1, map.index, thread);
   Block z[kTiles];
   begin_key_sums<G>(z, map.index);
   named_barrier(kAmongQueries + map.index, kGroupThreads);
   sums.add(walk, load, map.index);
   finish_products(z);
-  if (thread == 0 && walk.chunk > walk.begin) begin_state(walk, walk.chunk - 1, map.index, event);
+  if (thread == 0 && walk.goes_on()) begin_state(walk, walk.chunk - 1, map);
 #pragma unroll
   for (int b = 0; b < kTiles; ++b) {
 #pragma unroll
@@ -166,23 +174,25 @@ __device__ __forceinline__ void query_step(const Walk<G>& walk, const Loader<G>&
     add_near_dq(u, walk, load);
   }
   if constexpr (G::kMaps == 1) {
-    write_rows(walk, kDq, u, plain);
+    write_rows(walk, load, kDq, u, plain);
   } else {
-    // Either map's warpgroup adds up and writes one half of the channels.
+    // Either map's warp adds up and writes one half of the rows.
     const auto write_half = [&](auto mine, auto others) {
       __syncwarp();
-      put_rows<G>(plain, u, others);
+      others.put(plain, u);
       named_barrier(kPartOfQueries, 2 * kGroupThreads);
-      add_rows<G>(u, plain + (map.index == 0 ? G::kArea : -G::kArea), mine);
-      write_rows(walk, kDq, u, plain, mine);
+      mine.add_to(u, plain + (map.index == 0 ? G::kArea : -G::kArea));
+      mine.put(plain, u);
+      begin_to_write(walk, kDq, plain, map.index * rows_of_dq(G::kMaps), rows_of_dq(G::kMaps));
     };
-    using Low = Pieces<0, kTiles>;
-    using High = Pieces<kTiles, kTiles>;
+    using First = HalfRows<G, 0>;
+    using Second = HalfRows<G, 1>;
     if (map.index == 0)
-      write_half(Low(), High());
+      write_half(First(), Second());
     else
-      write_half(High(), Low());
+      write_half(Second(), First());
   }
+  await_stores_read();  // where the next features come
 }
 
 }  // namespace fmmformer::cuda::chunks::both_sides

@@ -7,30 +7,83 @@
 
 namespace fmmformer::cuda::chunks::both_sides {
 
-/// Begins to copy a chunk's rows of a tensor. Dead tokens and those beyond the sequence become
-/// zeros, whatever memory holds there.
+/// Begins to copy a chunk's rows of a tensor, G::kArea bytes; of tokens before and beyond the
+/// sequence they are zeros. By one thread.
 template <typename AnyWalk>
 __device__ __forceinline__ void begin_chunk(const AnyWalk& walk, int tensor, int chunk, int to,
-                                            int thread) {
-  using G = typename AnyWalk::Geometry;
-  const int row = thread / G::kPieces, piece = thread % G::kPieces;
-  const uint64_t mine = walk.live(chunk) >> row;
-  const Elem* from = walk.row_piece(tensor, chunk * kChunk + row, piece);
-  const int64_t stride = walk.row_stride(tensor);
+                                            const CopyEvent& event) {
+  const int2 place = walk.batch_and_head();
+  walk.maps.of[tensor].begin_load(shared_address(shared_at<char>(to)), place.x, chunk * kChunk,
+                                  place.y, event);
+}
+/// The rows of a head in a tensor.
+struct HeadRows {
+  const Elem* first;
+  int64_t stride;
+  int length;
+
+  __device__ HeadRows(const View& of, const SweepArgs& args, int b, int h)
+      : first(static_cast<const Elem*>(of.data) + b * of.batch_stride + h * of.head_stride),
+        stride(of.row_stride),
+        length(args.length) {}
+};
+/// As begin_chunk, by the threads of a warpgroup: for what is needed first. The copy engine takes a
+/// microsecond to learn where a tensor is.
+template <typename G>
+__device__ __forceinline__ void copy_chunk(const HeadRows& rows, int chunk, int to, int thread) {
+  const int row = thread / G::kPieces, piece = thread % G::kPieces, token = chunk * kChunk + row;
+  const Elem* from = rows.first + token * rows.stride + piece * kPiece;
   to += piece_place<G>(row, piece);
 #pragma unroll
+  for (int i = 0; i < kTiles; ++i)
+    copy_async(shared_at<Elem>(to + i * G::kTile), from + i * kBlockDim * rows.stride,
+               unsigned(token + i * kBlockDim) < unsigned(rows.length));
+}
+/// Zeros for dead tokens' rows, whatever memory holds there.
+template <typename G>
+__device__ __forceinline__ void clear_dead(int rows, uint64_t live, int thread) {
+  if (live == ~uint64_t(0)) return;
+  const int row = thread / G::kPieces, offset = piece_place<G>(row, thread % G::kPieces);
+#pragma unroll 1
   for (int i = 0; i < kTiles; ++i) {
-    copy_async(shared_at<Elem>(to + i * G::kTile), from + i * kBlockDim * stride,
-               mine >> i * kBlockDim & 1);
+    if (!(live >> (row + i * kBlockDim) & 1))
+      *shared_at<uint4>(rows + i * G::kTile + offset) = make_uint4(0, 0, 0, 0);
   }
 }
-/// The chunk `further` from the walk's.
-template <typename G>
-__device__ __forceinline__ void begin_rows_of(const Walk<G>& walk, int tensor, int further,
-                                              int thread) {
-  begin_chunk(walk, tensor, walk.chunk + further, walk.area(tensor, further), thread);
+
+/// How far from the walk's chunk the rows are that are asked for during a step: keys and values are
+/// needed a chunk earlier.
+__device__ __forceinline__ int asked_ahead(int tensor) {
+  return tensor == kK || tensor == kV ? -2 : -1;
 }
-/// The same of a map's normalisers and, with the first map's, of log_sum_exp.
+/// Asks for the rows that the next step needs, whose places nobody has needed since the step
+/// before. By a warpgroup, of which every warp asks for those of one tensor.
+template <typename G>
+__device__ __forceinline__ void begin_next_rows(const Walk<G>& walk) {
+  static_assert(kRowTensors == kTiles);
+  if (lane_id() != 0) return;
+  const CopyEvent event = walk.event(kRowsCome);
+  if (walk.tile == 0) event.expect(kRowTensors * G::kArea);
+  const int further = asked_ahead(walk.tile);
+  begin_chunk(walk, walk.tile, walk.chunk + further, walk.area(walk.tile, further), event);
+}
+/// Waits for them.
+template <typename G>
+__device__ __forceinline__ void await_next_rows(const Walk<G>& walk) {
+  walk.event(kRowsCome).wait(walk.chunk & 1);
+  if (!walk.args.token_mask) return;
+  const int thread = thread_anew();
+#pragma unroll 1
+  for (int tensor = thread / kGroupThreads; tensor < kRowTensors;
+       tensor += Groups<G>::kThreads / kGroupThreads) {
+    const int further = asked_ahead(tensor);
+    clear_dead<G>(walk.area(tensor, further), walk.live(walk.chunk + further),
+                  thread % kGroupThreads);
+  }
+}
+
+/// Asks for a map's normalisers and, with the first map's, for log_sum_exp, of the chunk `further`
+/// from the walk's.
 template <typename G>
 __device__ __forceinline__ void begin_numbers_of(const Walk<G>& walk, int further, int map,
                                                  int thread) {
@@ -41,49 +94,43 @@ __device__ __forceinline__ void begin_numbers_of(const Walk<G>& walk, int furthe
   const float* source =
       near ? args.log_sum_exp + int64_t(walk.pair) * args.length
            : args.normalisers + (int64_t(walk.pair) * G::kMaps + map) * args.length;
-  copy_number_async(walk.numbers(near ? 0 : 1 + map, chunk) + row,
+  copy_number_async(walk.numbers(near ? 0 : 1 + map, further) + row,
                     source + min(chunk * kChunk + row, args.length - 1));
 }
 
-/// Asks for a map's state before the chunk.
+/// A map, and what its feature map does before the first one's: elu_flip turns signs.
 template <typename G>
-__device__ __forceinline__ void begin_state(const Walk<G>& walk, int chunk, int map,
-                                            const CopyEvent& event) {
-  using M = Memory<G>;
-  const int64_t chunks = (walk.args.length + kChunk - 1) / kChunk;
-  const unsigned char* entry =
-      walk.args.chunk_states + (walk.pair * chunks + chunk) * entry_bytes(G::kMaps);
-  event.expect(kStateBytes + kKeySumBytes);
-  event.begin(shared_at<char>(M::kBefore + map * G::kArea), entry + map * kStateBytes, kStateBytes);
-  event.begin(shared_at<char>(M::kKeySums + map * kKeySumBytes),
-              entry + G::kMaps * kStateBytes + map * kKeySumBytes, kKeySumBytes);
-}
-
-/// The blend weight of a map, and what its feature map does before the first one's: elu_flip turns
-/// signs.
 struct Map {
   int index;
-  float weight;
 
-  __device__ Map(int index, float weight) : index(index), weight(weight) {}
+  __device__ explicit Map(int index) : index(index) {}
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(index)); }  // as Walk does
+  __device__ __forceinline__ float weight() const {
+    return shared_at<float>(Memory<G>::kWeights)[index];
+  }
+  /// At which the state before the chunk arrives.
+  __device__ __forceinline__ CopyEvent event() const { return Walk<G>::event(kStateComes + index); }
   __device__ __forceinline__ uint32_t turned(uint32_t x) const {
     return index == 0 ? x : x ^ 0x80008000u;
   }
   __device__ __forceinline__ float sign() const { return index == 0 ? 1.f : -1.f; }
 };
 
-/// Zeros for dead tokens' feature rows, since features of 0 are not 0.
+/// Asks for a map's state before the chunk.
 template <typename G>
-__device__ __forceinline__ void clear_dead(int features, uint64_t live, int thread) {
-  if (live == ~uint64_t(0)) return;
-  const int row = thread / G::kPieces, offset = piece_place<G>(row, thread % G::kPieces);
-#pragma unroll 1
-  for (int i = 0; i < kTiles; ++i) {
-    if (!(live >> (row + i * kBlockDim) & 1))
-      *shared_at<uint4>(features + i * G::kTile + offset) = make_uint4(0, 0, 0, 0);
-  }
+__device__ __forceinline__ void begin_state(const Walk<G>& walk, int chunk, const Map<G>& map) {
+  using M = Memory<G>;
+  const int64_t chunks = (walk.args.length + kChunk - 1) / kChunk;
+  const unsigned char* entry =
+      walk.args.chunk_states + (walk.pair * chunks + chunk) * entry_bytes(G::kMaps);
+  const CopyEvent event = map.event();
+  event.expect(kStateBytes + kKeySumBytes);
+  event.begin(shared_at<char>(M::kBefore + map.index * G::kArea), entry + map.index * kStateBytes,
+              kStateBytes);
+  event.begin(shared_at<char>(M::kKeySums + map.index * kKeySumBytes),
+              entry + G::kMaps * kStateBytes + map.index * kKeySumBytes, kKeySumBytes);
 }
+
 /// A thread's pieces of 64 rows, all at once: the compiler does not load after stores that might be
 /// in the same place.
 template <typename G>
@@ -95,8 +142,8 @@ __device__ __forceinline__ void load_pieces(uint4 (&raw)[kTiles], int rows, int 
 /// One map's feature rows of 64 queries, from raw rows at `rows`: times weight * far_scale / norm
 /// and, kPlain, without. norm_of(tile, row).
 template <typename G, bool kPlain, typename NormOf>
-__device__ __forceinline__ void make_query_features(const SweepArgs& args, const Map& map, int rows,
-                                                    int plain, int scaled, uint64_t live,
+__device__ __forceinline__ void make_query_features(const SweepArgs& args, const Map<G>& map,
+                                                    int rows, int plain, int scaled, uint64_t live,
                                                     int thread, const NormOf& norm_of) {
   const int row = thread / G::kPieces, offset = piece_place<G>(row, thread % G::kPieces);
   uint4 raw[kTiles];
@@ -105,7 +152,7 @@ __device__ __forceinline__ void make_query_features(const SweepArgs& args, const
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
     const float norm = has_row_sums(args) ? norm_of(i, row) : args.fixed_norm;
-    factors[i] = __fdividef(map.weight * args.far_scale, norm);
+    factors[i] = __fdividef(map.weight() * args.far_scale, norm);
   }
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
@@ -120,6 +167,7 @@ __device__ __forceinline__ void make_query_features(const SweepArgs& args, const
     for (int j = 0; j < 4; ++j) f[j] = factor.times(f[j]);
     *shared_at<uint4>(scaled + at) = make_uint4(f[0], f[1], f[2], f[3]);
   }
+  // Features of 0 are not 0.
   if (kPlain) clear_dead<G>(plain, live, thread);
   clear_dead<G>(scaled, live, thread);
 }

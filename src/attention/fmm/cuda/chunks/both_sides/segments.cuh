@@ -75,60 +75,100 @@ __device__ __forceinline__ void begin_norms(const Walk<G>& walk, int group, int 
                     args.normalisers + (int64_t(walk.pair) * G::kMaps + map) * args.length +
                         min(token, args.length - 1));
 }
-/// Asks for rows: of the chunk that the warpgroup sums up, if there is one, and of the walk's first
-/// chunks, of which it takes every kGroups-th tensor and chunk: k and v of three, q and grad_out of
-/// two.
+
+/// What the walk begins with, by number: k and v of three chunks, q and grad_out of two, from the
+/// one after its last on.
+struct FirstRows {
+  static constexpr int kCount = 10;
+  int tensor, further;
+
+  __device__ __forceinline__ explicit FirstRows(int number)
+      : tensor(number < 3   ? kK
+               : number < 6 ? kV
+               : number < 8 ? kQ
+                            : kGradOut),
+        further(number < 6 ? -(number % 3) : -(number & 1)) {}
+};
+/// The rows of the pair in a tensor.
 template <typename G>
-__device__ __forceinline__ void begin_first_rows(const Walk<G>& walk, int group, int thread,
-                                                 int summed) {
-  constexpr int kGroups = SumPlaces<G>::kGroups;
+__device__ __forceinline__ HeadRows rows_of(const Walk<G>& walk, int tensor) {
+  const SweepArgs& args = walk.args;
+  const auto of = [&](const View& view) { return HeadRows(view, args, walk.b, walk.h); };
+  return tensor == kQ   ? of(args.q)
+         : tensor == kK ? of(args.k)
+         : tensor == kV ? of(args.v)
+                        : of(args.grad_out);
+}
+/// Asks for the rows and normalisers of a chunk that the warpgroup sums up.
+template <typename G>
+__device__ __forceinline__ void begin_summed_rows(const Walk<G>& walk, int group, int thread,
+                                                  int chunk) {
   const SumPlaces<G> places(walk, group);
 #pragma unroll 1
-  for (int task = group - 2 * kGroups; task < 10; task += kGroups) {
-    const bool of_sums = task < 0, first = task < -kGroups;
-    const int further = task < 6 ? -(task % 3) : -(task & 1);
-    int tensor = task < 3   ? kK
-                 : task < 6 ? kV
-                 : task < 8 ? kQ
-                            : kGradOut,
-        chunk = walk.chunk + further, to = 0;
-    if (of_sums) {
-      tensor = first ? kQ : kGradOut, chunk = summed;
-      to = first ? places.queries : places.gradients;
-    } else {
-      to = walk.area(tensor, further);
-    }
-    if (!of_sums || summed < walk.sums_end) begin_chunk(walk, tensor, chunk, to, thread);
-    if (of_sums && !first) {
-      begin_norms(walk, group, thread, summed);
-      commit_copies();
-    }
+  for (int i = 0; i < 2; ++i)
+    copy_chunk<G>(rows_of(walk, i == 0 ? kQ : kGradOut), chunk,
+                  i == 0 ? places.queries : places.gradients, thread);
+  begin_norms(walk, group, thread, chunk);
+}
+/// Asks for what the walk begins with, and for the chunk that the warpgroup sums up first, in two
+/// groups of copies.
+template <typename G>
+__device__ __forceinline__ void begin_first_rows(const Walk<G>& walk, int group, int thread) {
+  if (const int summed = walk.sums_begin + group; summed < walk.sums_end)
+    begin_summed_rows(walk, group, thread, summed);
+  commit_copies();
+#pragma unroll 1
+  for (int i = group; i < FirstRows::kCount; i += SumPlaces<G>::kGroups) {
+    const FirstRows first(i);
+    copy_chunk<G>(rows_of(walk, first.tensor), walk.chunk + first.further,
+                  walk.area(first.tensor, first.further), thread);
   }
 #pragma unroll 1
   for (int further = 0; further >= -1 && group < G::kMaps; --further)
     begin_numbers_of(walk, further, group, thread);
   commit_copies();
 }
+/// Waits for what the walk begins with. A warpgroup clears what it has copied.
+template <typename G>
+__device__ __forceinline__ void await_first_rows(const Walk<G>& walk) {
+  wait_for_copies();
+  if (!walk.args.token_mask) return;
+#pragma unroll 1
+  for (int i = threadIdx.x / kGroupThreads; i < FirstRows::kCount; i += SumPlaces<G>::kGroups) {
+    const FirstRows first(i);
+    clear_dead<G>(walk.area(first.tensor, first.further), walk.live(walk.chunk + first.further),
+                  threadIdx.x % kGroupThreads);
+  }
+}
 
-/// The block's part of the sums, where the other blocks find it. Every warpgroup makes one chunk's
-/// features; then one for each map adds them all up. Asks for the walk's first rows, too. A barrier
-/// of the cluster inside; another one must follow when all have read.
+/// The features of the chunk whose rows the warpgroup has copied. A thread reads what it has
+/// copied.
+template <typename G>
+__device__ __forceinline__ void make_summed_features(const Walk<G>& walk, int group, int thread,
+                                                     int chunk) {
+  const SumPlaces<G> places(walk, group);
+  const uint64_t live = walk.live(chunk);
+  if (walk.args.token_mask) {
+    clear_dead<G>(places.queries, live, thread);
+    clear_dead<G>(places.gradients, live, thread);
+  }
+  make_scaled_features<G>(walk.args, places.queries, places.features, SumPlaces<G>::norms_of(group),
+                          live, thread);
+}
+
+/// The block's part of the sums, where the other blocks find it, from begin_first_rows on. Every
+/// warpgroup makes one chunk's features; then one for each map adds them all up. A barrier of the
+/// cluster must follow, and another one when all have read.
 template <typename G>
 __device__ __forceinline__ void sum_segment(const Walk<G>& walk, int group, int thread) {
   constexpr int kGroups = SumPlaces<G>::kGroups;
-  const SumPlaces<G> places(walk, group);
   Block sums[kTiles];
   clear(sums);
-  begin_first_rows(walk, group, thread, walk.sums_begin + group);
   wait_for_older_copies();
-  show_to_warpgroup();
   __syncthreads();
 #pragma unroll 1
   for (int first = walk.sums_begin; first < walk.sums_end; first += kGroups) {
-    if (first + group < walk.sums_end) {
-      make_scaled_features<G>(walk.args, places.queries, places.features,
-                              SumPlaces<G>::norms_of(group), walk.live(first + group), thread);
-    }
+    if (first + group < walk.sums_end) make_summed_features(walk, group, thread, first + group);
     show_to_warpgroup();
     __syncthreads();
     if (group < G::kMaps) {
@@ -140,26 +180,17 @@ __device__ __forceinline__ void sum_segment(const Walk<G>& walk, int group, int 
       }
     }
     __syncthreads();
-    const int next = first + kGroups + group;
-    if (next < walk.sums_end) {
-#pragma unroll 1
-      for (int i = 0; i < 2; ++i)
-        begin_chunk(walk, i == 0 ? kQ : kGradOut, next, i == 0 ? places.queries : places.gradients,
-                    thread);
-      begin_norms(walk, group, thread, next);
-    }
+    if (const int next = first + kGroups + group; next < walk.sums_end)
+      begin_summed_rows(walk, group, thread, next);
     wait_for_copies();
-    show_to_warpgroup();
     __syncthreads();
   }
 #pragma unroll
   for (int i = 0; i < 2 * kTiles && group < G::kMaps; ++i) {
     const float(&c)[4] = sums[i / 2][i % 2];
-    shared_at<float4>(Memory<G>::kSegmentSums)[(group * 2 * kTiles + i) * kGroupThreads + thread] =
+    shared_at<float4>(walk.sums_place(group, i, walk.end))[thread] =
         make_float4(c[0], c[1], c[2], c[3]);
   }
-  show_to_warpgroup();  // and to copies of many bytes, which may come to the same places
-  cooperative_groups::this_cluster().sync();
 }
 
 }  // namespace fmmformer::cuda::chunks::both_sides

@@ -12,10 +12,12 @@
 // meet once a chunk, and some wait for one another in between.
 #pragma once
 
-#include "attention/fmm/cuda/bulk_copy.cuh"
+#include <cooperative_groups.h>
+
 #include "attention/fmm/cuda/chunks/both_sides/launcher.cuh"
 #include "attention/fmm/cuda/chunks/warpgroup/products.cuh"
 #include "attention/fmm/cuda/registers.cuh"
+#include "attention/fmm/cuda/row_copies.cuh"
 
 namespace fmmformer::cuda::chunks::both_sides {
 
@@ -34,21 +36,34 @@ struct Groups {
 enum Rows { kQ, kK, kV, kGradOut, kRowTensors };
 enum Results { kDq = kRowTensors, kDk, kDv, kAllTensors };
 
+/// How the copy engine finds the tensors' rows: a chunk's of those that are loaded; of results,
+/// what a warp writes at once.
+struct RowMaps {
+  RowMap of[kAllTensors];
+};
+/// Rows of dq that a warp writes: its tile's or, of two maps, either's warp a half of them.
+constexpr int rows_of_dq(int maps) { return kBlockDim / maps; }
+
 /// Named barriers.
 enum Barrier {
-  kFeaturesMade = 1,   // queries and keys wait for all
+  kFeaturesMade = 1,   // queries and keys wait for each other
   kFeaturesForValues,  // values for all
+  kStateMade,          // keys for values
   kNearForKeys,        // keys for values
   kNearForQueries,     // the last map's for values
   kDotsMade,           // keys for queries
   kPartOfQueries,      // either map's for the other's
-  kAmongQueries,       // of a map: kMostMaps numbers
+  kAmongValues,
+  kAmongQueries,  // of a map: kMostMaps numbers
 };
+
+/// What the copy engine brings: every map's state before the chunk, and the next rows of the walk.
+enum Comes { kStateComes, kRowsCome = kStateComes + kMostMaps, kAllEvents };
 
 /// Where things lie in shared memory, in bytes.
 template <typename G>
 struct Memory {
-  static constexpr int kMostChunks = kLongest / kChunk;  // of a block
+  static constexpr int kMostChunks = kLongest / kChunk;
   // Of queries the walk needs the chunk's and the one's after it, of keys also the one's before it;
   // another is under way.
   static constexpr int kSlots = 3;
@@ -64,26 +79,33 @@ struct Memory {
   static constexpr int kNearBytes = kNearTiles * 2 * kMostGroups * kWarpSize * 16;
   static constexpr int kTriangle =
       kNear + (kNearBytes + G::kTile - 1) / G::kTile * G::kTile;  // ones for what rows see
-  // Before the walk, from here on, what segments.cuh has: at first, float4 [...][kGroupThreads],
-  // the block's part of the state.
+  // Before the walk, from here on, what segments.cuh has.
   static constexpr int kSegmentSums = kKeyFeatures, kSumsRoom = kTriangle - kSegmentSums;
   static constexpr int kKeySums = kTriangle + G::kArea;  // float [maps][kDim], before the chunk,
   static constexpr int kDotSums = kKeySums + G::kMaps * kKeySumBytes;  // and with dots, after it
   static constexpr int kDots = kDotSums + G::kMaps * kKeySumBytes;     // float [maps][kChunk]
-  // float [2][log_sum_exp, normalisers][kChunk]
+  // float [kSlots][log_sum_exp, normalisers][kChunk]
   static constexpr int kNumbers = kDots + G::kMaps * kChunk * int(sizeof(float));
   static constexpr int kWeightSums =
-      kNumbers + 2 * G::kFields * kChunk * int(sizeof(float));  // float [kTiles][kFields]
-  // uint64_t [kMostChunks + 2]: live tokens, from the chunk before the block's first one on
+      kNumbers + kSlots * G::kFields * kChunk * int(sizeof(float));  // float [kTiles][kFields]
+  // uint64_t [kMostChunks + 2]: live tokens, from the chunk before the first one on
   static constexpr int kLive =
       kWeightSums + (kTiles * G::kFields * int(sizeof(float)) + 15) / 16 * 16;
   static constexpr int kBand = kLive + (kMostChunks + 2) * int(sizeof(uint64_t));  // see NearBand
-  static constexpr int kEvents = kBand + 2 * kWarpSize * int(sizeof(uint32_t));    // of maps
-  static constexpr int kBases =
-      kEvents + kMostMaps * int(sizeof(uint64_t));  // Elem* [kAllTensors]: of the pair
-  static constexpr int kWeights = kBases + kAllTensors * int(sizeof(Elem*));  // float [maps]
-  static constexpr int kBytes = kWeights + kMostMaps * int(sizeof(float));
+  static constexpr int kQuadSums =
+      kBand + kWarpSize * int(sizeof(uint32_t));  // float [threads / 4]: see quad_total
+  static constexpr int kEvents =
+      kQuadSums + Groups<G>::kThreads / 4 * int(sizeof(float));                // see Comes
+  static constexpr int kPlace = kEvents + kAllEvents * int(sizeof(uint64_t));  // int2: see Walk
+  static constexpr int kReadUntil = kPlace + int(sizeof(int2));  // int: see Walk::await_readers
+  static constexpr int kBegin = kReadUntil + int(sizeof(int));   // int: Walk::begin
+  static constexpr int kEnd = kBegin + int(sizeof(int));         // int: Walk::end
+  static constexpr int kWeights = kEnd + int(sizeof(int));       // float [kFields], the band's last
+  // float [segments - 1][maps][kDim]: what segments' queries take from earlier ones' dk
+  static constexpr int kTaken = (kWeights + G::kFields * int(sizeof(float)) + 15) / 16 * 16;
+  static constexpr int kBytes = kTaken + (kMostSegments - 1) * G::kMaps * kKeySumBytes;
   static_assert(kBytes <= kSharedBytes);
+  static_assert(kEvents % 8 == 0 && kPlace % 8 == 0 && kLive % 8 == 0 && kDots % 8 == 0);
 };
 
 /// Operands of the band's gradients: weight * probabilities, and gradients of scores.
@@ -102,15 +124,16 @@ struct Walk {
   using Geometry = G;
   using M = Memory<G>;
   const SweepArgs& args;
+  const RowMaps& maps;
   int pair, b, h, segment;
   int begin, end;            // chunks
   int sums_begin, sums_end;  // those whose sums the block makes for earlier segments
   int tile;                  // the warp's rows
   int chunk;
-  int slot, near_slot;  // where the chunk's rows and its first tile's part of the band lie
+  int slot;  // where the chunk's rows lie
 
-  __device__ Walk(const SweepArgs& args, unsigned block) : args(args) {
-    const unsigned segments = args.segments, heads = args.heads;
+  __device__ Walk(const SweepArgs& args, const RowMaps& maps) : args(args), maps(maps) {
+    const unsigned block = blockIdx.x, segments = args.segments, heads = args.heads;
     pair = block / segments, segment = block % segments;
     b = unsigned(pair) / heads, h = unsigned(pair) % heads;
     begin = first_chunk(args, segment), end = first_chunk(args, segment + 1);
@@ -122,8 +145,10 @@ struct Walk {
     }
     // The same in every lane, as the compiler sees from the shuffle.
     tile = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0) % kTiles;
-    chunk = end, slot = end % M::kSlots, near_slot = end * kTiles % M::kNearTiles;
+    chunk = end, slot = end % M::kSlots;
   }
+  /// From shared memory: registers are scarce, and few threads ask.
+  static __device__ __forceinline__ int2 batch_and_head() { return *shared_at<int2>(M::kPlace); }
   /// Of the blocks whose sums this one begins with, the first; the last are they all.
   __device__ __forceinline__ int first_part() const {
     return args.segments == 2 ? 2 * segment : segment + 1;
@@ -131,36 +156,34 @@ struct Walk {
   /// Keeps the compiler from computing addresses before the walk: those of a step are cheaper than
   /// the registers that would hold them.
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(pair), "+r"(tile)); }
-  __device__ __forceinline__ const View& view(int tensor) const {
-    const View* all[] = {&args.q, &args.k, &args.v, &args.grad_out, &args.dq, &args.dk, &args.dv};
-    return *all[tensor];
-  }
-  __device__ __forceinline__ Elem* row_piece(int tensor, int token, int piece) const {
-    char* rows = reinterpret_cast<char*>(shared_at<Elem*>(M::kBases)[tensor]);
-    const int row_bytes = static_cast<int>(row_stride(tensor)) * int(sizeof(Elem));
-    return reinterpret_cast<Elem*>(rows + int64_t(token) * row_bytes + piece * 16);
-  }
-  /// By selects, so that a tensor that the compiler does not know costs no local memory.
-  __device__ __forceinline__ int64_t row_stride(int tensor) const {
-    return tensor == kQ         ? args.q.row_stride
-           : tensor == kK       ? args.k.row_stride
-           : tensor == kV       ? args.v.row_stride
-           : tensor == kGradOut ? args.grad_out.row_stride
-           : tensor == kDq      ? args.dq.row_stride
-           : tensor == kDk      ? args.dk.row_stride
-                                : args.dv.row_stride;
-  }
+  /// Whether other chunks follow.
+  __device__ __forceinline__ bool goes_on() const { return chunk > *shared_at<int>(M::kBegin); }
   __device__ __forceinline__ void step_back() {
     --chunk;
     slot = slot > 0 ? slot - 1 : M::kSlots - 1;
-    near_slot = near_slot >= kTiles ? near_slot - kTiles : near_slot + M::kNearTiles - kTiles;
   }
   /// A chunk's rows in shared memory: the walk's, or `further` from it.
   __device__ __forceinline__ int area(int tensor, int further = 0) const {
+    return area_of(tensor, slot_of(further));
+  }
+  __device__ __forceinline__ int slot_of(int further) const {
     int at = slot + further;
     if (further < 0) at = at < 0 ? at + M::kSlots : at;
     if (further > 0) at = at >= M::kSlots ? at - M::kSlots : at;
-    return M::kRows + (tensor * M::kSlots + at) * G::kArea;
+    return at;
+  }
+  static __device__ __forceinline__ int area_of(int tensor, int slot) {
+    return M::kRows + (tensor * M::kSlots + slot) * G::kArea;
+  }
+  /// Where a block's part of the state is that others begin with, of a map float4
+  /// [2 * kTiles][kGroupThreads]: number `i` of them. In places that nobody writes before the end
+  /// of the first step, some of which depend on the chunk where the block's segment ends.
+  static __device__ __forceinline__ int sums_place(int map, int i, int segment_end) {
+    const int unused = (segment_end + 1) % M::kSlots;  // of rows: the place of chunk end - 2
+    const int area = map == 0     ? M::kStage + i / kTiles * G::kArea
+                     : i < kTiles ? area_of(kQ, unused)
+                                  : area_of(kGradOut, unused);
+    return area + i % kTiles * kGroupThreads * int(sizeof(float4));
   }
   /// A tile of them, -4 to 7 counted from the chunk's first.
   __device__ __forceinline__ int row_tile(int tensor, int index) const {
@@ -170,23 +193,57 @@ struct Walk {
   /// The band's operands of a query's tile, 0 to 5 counted from the chunk's first, for each key's
   /// tile that it sees, `group` before it: turned, as a lane's registers.
   __device__ __forceinline__ uint4* near_place(int index, NearKind kind, int group) const {
-    int at = near_slot + index;
+    // Of the chunk's first tile, 4 * chunk modulo kNearTiles.
+    static_assert(kTiles == 4 && M::kNearTiles == 2 * M::kSlots);
+    int at = (slot > 0 ? 2 * (M::kSlots - slot) : 0) + index;
     at = at >= M::kNearTiles ? at - M::kNearTiles : at;
     at = (at * 2 + kind) * kMostGroups + group;
     return shared_at<uint4>(M::kNear) + at * kWarpSize + lane_id();
   }
   __device__ __forceinline__ uint64_t live(int of_chunk) const {
-    return shared_at<uint64_t>(M::kLive)[of_chunk - begin + 1];
+    return shared_at<uint64_t>(M::kLive)[of_chunk + 1];
   }
   __device__ __forceinline__ uint32_t live_bits(int index) const {
     const int further = index < 0 ? -1 : index >= kTiles ? 1 : 0;
     return static_cast<uint32_t>(live(chunk + further) >> (index & (kTiles - 1)) * kBlockDim) &
            0xffffu;
   }
-  __device__ __forceinline__ float* numbers(int field, int of_chunk) const {
-    return shared_at<float>(M::kNumbers) + ((of_chunk & 1) * G::kFields + field) * kChunk;
+  static __device__ __forceinline__ CopyEvent event(int number) {
+    return {shared_at<uint64_t>(M::kEvents) + number};
+  }
+  /// By one thread; a barrier must follow. What comes in the step of a chunk, or for it, comes at
+  /// the turn of that chunk's last bit.
+  __device__ __forceinline__ void begin_event(int number) const {
+    event(number).init();
+    if (end - 1 & 1) event(number).expect(0);  // turn 0 is over
+  }
+  __device__ __forceinline__ float* numbers(int field, int further = 0) const {
+    return shared_at<float>(M::kNumbers) + (slot_of(further) * G::kFields + field) * kChunk;
+  }
+  /// In the first step: waits until the cluster's other blocks have read this one's part of the
+  /// state. Every thread must, once.
+  __device__ __forceinline__ void await_readers() const {
+    if (chunk == *shared_at<int>(M::kReadUntil)) cooperative_groups::this_cluster().barrier_wait();
   }
 };
+
+/// threadIdx.x, which is not to be kept during the walk, nor what follows from it: it would be
+/// spilled.
+__device__ __forceinline__ unsigned thread_anew() {
+  unsigned thread;
+  asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(thread));
+  return thread;
+}
+/// <dO, field> of all rows that four lanes share, a blend weight's gradient; in shared memory for
+/// want of a register.
+template <typename G>
+__device__ __forceinline__ float& quad_total() {
+  return shared_at<float>(Memory<G>::kQuadSums)[thread_anew() / 4];
+}
+template <typename G>
+__device__ __forceinline__ void add_to_total(float of_rows) {
+  if (lane_id() % 4 == 0) quad_total<G>() += of_rows;
+}
 
 /// Sixteen channels further, as an operand counts.
 using warpgroup::finish_products;

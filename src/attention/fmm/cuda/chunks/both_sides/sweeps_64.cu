@@ -7,6 +7,7 @@
 #include "attention/fmm/cuda/chunks/both_sides/forward/kernel.cuh"
 #include "attention/fmm/cuda/chunks/both_sides/kernel.cuh"
 #include "attention/fmm/cuda/launch.cuh"
+#include "attention/fmm/cuda/row_maps.cuh"
 
 namespace fmmformer::cuda::chunks::both_sides {
 namespace {
@@ -14,24 +15,36 @@ namespace {
 template <int kMaps>
 using Of = Shape<64, kMaps, /*kDrops=*/false, /*kPadded=*/false, /*kWarpgroup=*/true>;
 
-/// The blocks of a pair's segments are a cluster.
-template <typename... Parameters>
-cudaError_t launch(void (*kernel)(SweepArgs, Parameters...), const SweepArgs& args, int threads,
+/// The blocks of a pair's segments are a cluster. `rows`: those of each tensor in `maps` that the
+/// copy engine takes at once.
+template <typename Maps, size_t kCount, typename... Parameters>
+cudaError_t launch(void (*kernel)(SweepArgs, Maps, Parameters...), const SweepArgs& args,
+                   const View* const (&views)[kCount], const int (&rows)[kCount], int threads,
                    int shared_bytes, cudaStream_t stream, Parameters... others) {
   const int64_t blocks = args.batch * args.heads * args.segments;
+  if (blocks == 0 || args.length == 0) return cudaSuccess;
+  Maps maps;
+  for (size_t i = 0; i < kCount; ++i) {
+    const cudaError_t error = make_row_map(maps.of[i], *views[i], args, 64, rows[i]);
+    if (error != cudaSuccess) return error;
+  }
   return launch_clusters(kernel, dim3(static_cast<unsigned>(blocks)), args.segments, threads,
-                         shared_bytes, stream, args, others...);
+                         shared_bytes, stream, args, maps, others...);
 }
 template <int kMaps>
 cudaError_t launch_forward(const SweepArgs& args, cudaStream_t stream) {
   using G = Of<kMaps>;
-  return launch(forward::forward_kernel<G>, args, forward::kThreads, forward::Memory<G>::kBytes,
+  return launch(forward::forward_kernel<G>, args, {&args.q, &args.k, &args.v, &args.out},
+                {kChunk, kChunk, kChunk, kBlockDim}, forward::kThreads, forward::Memory<G>::kBytes,
                 stream);
 }
 template <int kMaps>
 cudaError_t launch_gradients(const SweepArgs& args, cudaStream_t stream) {
   using G = Of<kMaps>;
-  return launch(gradient_kernel<G>, args, Groups<G>::kThreads, Memory<G>::kBytes, stream,
+  return launch(gradient_kernel<G>, args,
+                {&args.q, &args.k, &args.v, &args.grad_out, &args.dq, &args.dk, &args.dv},
+                {kChunk, kChunk, kChunk, kChunk, rows_of_dq(kMaps), kBlockDim, kBlockDim},
+                Groups<G>::kThreads, Memory<G>::kBytes, stream,
                 Launcher::reduces_weight_sums(args));
 }
 

@@ -16,19 +16,23 @@ template <typename G>
 struct StateAfter {
   Block sums[G::kMaps][kTiles];
 
-  /// What the segment begins with: the sums of all later ones, in their blocks' shared memory.
+  /// What the segment begins with: the sums of all later ones, in their blocks' shared memory. The
+  /// others' first step does not wait for it.
   __device__ void begin(const Walk<G>& walk) {
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) clear(sums[l]);
     const auto cluster = cooperative_groups::this_cluster();
 #pragma unroll 1
     for (int s = walk.first_part(); s < walk.args.segments; ++s) {
-      const float4* all = cluster.map_shared_rank(shared_at<float4>(Memory<G>::kSegmentSums), s) +
-                          threadIdx.x % kGroupThreads;
+      const int end = first_chunk(walk.args, s + 1);
+      const char* theirs =
+          cluster.map_shared_rank(shared_at<char>(0), s) + thread_anew() % kGroupThreads * 16;
 #pragma unroll
       for (int i = 0; i < G::kMaps * 2 * kTiles; ++i) {
-        const float4 four = all[i * kGroupThreads];
-        float(&c)[4] = sums[i / (2 * kTiles)][i / 2 % kTiles][i % 2];
+        const int map = i / (2 * kTiles);
+        const float4 four = *reinterpret_cast<const float4*>(
+            theirs + Walk<G>::sums_place(map, i % (2 * kTiles), end));
+        float(&c)[4] = sums[map][i / 2 % kTiles][i % 2];
         c[0] += four.x, c[1] += four.y, c[2] += four.z, c[3] += four.w;
       }
     }
@@ -44,17 +48,15 @@ __device__ __forceinline__ void store_turned(uint4* to, const Block& c) {
 /// weight. Registers do not hold it beside the state.
 template <typename G>
 struct NearBand {
-  static __device__ void store(const SweepArgs& args, int head) {
-    if (threadIdx.x % kGroupThreads >= kWarpSize) return;
-    uint32_t* to = shared_at<uint32_t>(Memory<G>::kBand) + lane_id();
-    to[0] = Band<G, Sweep::kQueries>(args).bits;
-    to[kWarpSize] = __float_as_uint(weight_value(args.near_weight, 0, head, 0));
+  /// By a warp.
+  static __device__ void store(const SweepArgs& args) {
+    shared_at<uint32_t>(Memory<G>::kBand)[lane_id()] = Band<G, Sweep::kQueries>(args).bits;
   }
   static __device__ __forceinline__ uint32_t bits() {
     return shared_at<uint32_t>(Memory<G>::kBand)[lane_id()];
   }
   static __device__ __forceinline__ float weight() {
-    return shared_at<float>(Memory<G>::kBand)[kWarpSize + lane_id()];
+    return shared_at<float>(Memory<G>::kWeights)[G::kMaps];
   }
 };
 
@@ -84,7 +86,7 @@ __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>&
   }
   const Band<G, Sweep::kQueries> band(args, NearBand<G>::bits());
   const float weight = NearBand<G>::weight();
-  const float* log_sums = walk.numbers(0, walk.chunk) + walk.tile * kBlockDim;
+  const float* log_sums = walk.numbers(0) + walk.tile * kBlockDim;
   const uint32_t live = walk.live_bits(walk.tile);
   float log_sum[2], dot[2] = {0.f, 0.f}, by_weight = 0.f;
 #pragma unroll
@@ -124,16 +126,16 @@ __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>&
 
 template <typename G>
 __device__ __forceinline__ void value_step(Walk<G>& walk, const Loader<G>& load,
-                                           StateAfter<G>& state, float& by_weight) {
+                                           StateAfter<G>& state) {
   using M = Memory<G>;
   using Role = Groups<G>;
 #pragma unroll
   for (int l = 0; l < G::kMaps; ++l)
-    put_rows<G>(M::kAfter + l * G::kArea + walk.tile * G::kTile, state.sums[l]);
+    put_rows(load, M::kAfter + l * G::kArea + walk.tile * G::kTile, state.sums[l]);
   show_to_warpgroup();
-  arrive_at_barrier(kFeaturesMade, Role::kThreads);
+  arrive_at_barrier(kStateMade, 2 * kGroupThreads);
   if (walk.args.has_near) {
-    by_weight += make_near(walk, load);
+    add_to_total<G>(make_near(walk, load));
     arrive_at_barrier(kNearForKeys, 2 * kGroupThreads);
     arrive_at_barrier(kNearForQueries, 2 * kGroupThreads);
   }
@@ -165,12 +167,15 @@ __device__ __forceinline__ void value_step(Walk<G>& walk, const Loader<G>& load,
                      walk.row_tile(kGradOut, tile), 0);
     }
   }
+  int key_features = M::kKeyFeatures;
+  asm volatile("" : "+r"(key_features));  // or their operands above would be kept, and spilled
 #pragma unroll
   for (int l = 0; l < G::kMaps; ++l)
-    begin_rows<G>(dv, M::kKeyFeatures + l * G::kArea, M::kAfter + l * G::kArea);
+    begin_rows<G>(dv, key_features + l * G::kArea, M::kAfter + l * G::kArea);
   begin_rows<G>(dv, scores, walk.area(kGradOut));
   finish_products(dv, state.sums);
-  write_rows(walk, kDv, dv, M::kStage + G::kArea + walk.tile * G::kTile);
+  walk.await_readers();
+  write_rows(walk, load, kDv, dv, M::kStage + G::kArea + walk.tile * G::kTile);
 }
 
 }  // namespace fmmformer::cuda::chunks::both_sides

@@ -61,7 +61,7 @@ struct WeightReduction {
     unsigned before = 0;
     if (lane_id() != 0) return before;
     __stcg(handed_in + block, block_weight_sum<G>(field));
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;\n"
+    asm volatile("atom.release.gpu.global.inc.u32 %0, [%1], %2;\n"
                  : "=r"(before)
                  : "l"(ticket(args, head, field, G::kMaps)), "r"(blocks - 1)
                  : "memory");
@@ -71,7 +71,7 @@ struct WeightReduction {
     const bool near = field == G::kMaps;
     const WeightGradient& gradient = near ? args.near_gradient : args.far_gradient;
     if (__shfl_sync(~0u, drawn, 0) != unsigned(blocks - 1) || !gradient.data) return;
-    __syncwarp();  // what lane 0 has acquired is there for all
+    __threadfence();  // acquires what the others have handed in
     double sum = 0;
 #pragma unroll 1
     for (int i = lane_id(); i < blocks; i += kWarpSize) sum += __ldcg(handed_in + i);

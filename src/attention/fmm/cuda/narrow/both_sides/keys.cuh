@@ -175,7 +175,7 @@ __device__ __forceinline__ void walk_keys(Sequence<G>& at, const RowMaps& maps) 
 #pragma unroll 1
   for (;;) {
     at.forget();
-    finish_stores<0>();  // of results, where features come
+    await_stores_read<0>();  // of results, where features come
     meet_block();
     const bool more = at.chunk > 0;
     copy_event<G>(kQueryRows).wait((at.chunks - 1 - at.chunk) & 1);
@@ -213,7 +213,7 @@ __device__ __forceinline__ void walk_keys(Sequence<G>& at, const RowMaps& maps) 
     if (!more) break;
     at.step_back();
   }
-  finish_stores<0>();
+  await_stores_read<0>();
 }
 
 }  // namespace fmmformer::cuda::narrow::both_sides

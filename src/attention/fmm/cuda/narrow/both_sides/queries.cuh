@@ -222,7 +222,7 @@ __device__ __forceinline__ void walk_queries(Sequence<G>& at, const RowMaps& map
     else
       clear(dq);
     copy_event<G>(kFarEntry).wait((at.chunks - 1 - at.chunk) & 1);
-    finish_stores<0>();  // of dq, where the next rows come
+    await_stores_read<0>();  // of dq, where the next rows come
     show_to_warpgroup();
     meet_block();
     const bool more = at.chunk > 0;
@@ -244,7 +244,7 @@ __device__ __forceinline__ void walk_queries(Sequence<G>& at, const RowMaps& map
     finish_query_rows(at);
     __syncwarp();
   }
-  finish_stores<0>();
+  await_stores_read<0>();
 }
 
 }  // namespace fmmformer::cuda::narrow::both_sides

@@ -21,15 +21,26 @@ __device__ __forceinline__ void add_key_sums(float (&key_sums)[2], const Loader<
   key_sums[0] += sums[0], key_sums[1] += sums[2];
 }
 
-/// Asks for rows: of the chunk that the warpgroup sums up, if there is one, and of the walk's first
-/// chunks; the first rows also see keys before their chunk. Meanwhile weights go to shared memory,
-/// and backward's tickets are cleared. A barrier must follow. Short code, since it is run once: an
-/// instruction that is new to a multiprocessor takes longer to come than to run.
+/// Asks for a chunk's rows of a tensor.
 template <typename G>
-__device__ __forceinline__ void begin_first_rows(const Walk<G>& walk, int group, int thread,
-                                                 int summed) {
+__device__ __forceinline__ void copy_chunk_of(const Walk<G>& walk, int tensor, int chunk, int to,
+                                              int thread) {
+  const SweepArgs& args = walk.args;
+  const auto of = [&](const View& view) { return HeadRows(view, args, walk.b, walk.h); };
+  copy_chunk<G>(tensor == kQueries ? of(args.q)
+                : tensor == kKeys  ? of(args.k)
+                                   : of(args.v),
+                chunk, to, thread);
+}
+/// Asks for rows, in two groups of copies: of the chunk that the warpgroup sums up first, if there
+/// is one, and of the first one that it has; the first rows also see keys before their chunk. Short
+/// code, since it is run once: an instruction that is new to a multiprocessor takes longer to come
+/// than to run.
+template <typename G>
+__device__ __forceinline__ void begin_first_rows(const Walk<G>& walk, int group, int thread) {
   using M = Memory<G>;
-  const int part = M::kPart + group * M::kPartBytes, own = walk.begin + group - 1;
+  const int part = M::kPart + group * M::kPartBytes, own = walk.begin + group - 1,
+            summed = walk.sums_begin + group;
 #pragma unroll 1
   for (int i = 0; i < 7; ++i) {
     const int tensor = i < 6 ? kKeys + (i & 1) : kQueries;
@@ -39,22 +50,14 @@ __device__ __forceinline__ void begin_first_rows(const Walk<G>& walk, int group,
     const bool wanted = i < 2   ? summed < walk.sums_end
                         : i < 4 ? group == 1
                                 : group > 0 && own < walk.end;
-    if (wanted) begin_chunk(walk, tensor, chunk, to, thread);
+    if (wanted) copy_chunk_of(walk, tensor, chunk, to, thread);
     if (i == 1) commit_copies();
   }
   commit_copies();
-  const SweepArgs& args = walk.args;
-  const int field = threadIdx.x;
-  if (field >= G::kFields) return;
-  shared_at<float>(M::kWeights)[field] = field < G::kMaps
-                                             ? weight_value(args.far_weight, field, walk.h, 0)
-                                             : weight_value(args.near_weight, 0, walk.h, 0);
-  if (args.chunk_states && walk.b == 0 && walk.segment == 0)
-    *ticket(args, walk.h, field, G::kMaps) = 0;
 }
 
-/// The block's part of the sums, where the other blocks find it. Every warpgroup makes one chunk's
-/// features; then one for each map adds them all up.
+/// The block's part of the sums, where the other blocks find it, from begin_first_rows on. Every
+/// warpgroup makes one chunk's features; then one for each map adds them all up.
 template <typename G>
 __device__ __forceinline__ void sum_segment(const Walk<G>& walk, const Loader<G>& load, int group) {
   using M = Memory<G>;
@@ -63,14 +66,14 @@ __device__ __forceinline__ void sum_segment(const Walk<G>& walk, const Loader<G>
   Block sums[kTiles];
   float key_sums[2] = {0.f, 0.f};
   clear(sums);
-  begin_first_rows(walk, group, thread, walk.sums_begin + group);
   wait_for_older_copies();
 #pragma unroll 1
   for (int first = walk.sums_begin; first < walk.sums_end; first += kGroups) {
-    if (first + group < walk.sums_end) {
-      meet_group(group);
-      make_key_features<G, /*kShort=*/true>(rows, rows + 2 * G::kArea, walk.live(first + group),
-                                            thread);
+    if (first + group < walk.sums_end) {  // a thread reads what it has copied
+      const uint64_t live = walk.live(first + group);
+      if (walk.args.token_mask)
+        clear_dead<G>(rows, live, thread), clear_dead<G>(rows + G::kArea, live, thread);
+      make_key_features<G, /*kShort=*/true>(rows, rows + 2 * G::kArea, live, thread);
     }
     show_to_warpgroup();
     __syncthreads();
@@ -88,10 +91,9 @@ __device__ __forceinline__ void sum_segment(const Walk<G>& walk, const Loader<G>
       finish_products(sums);
     }
     __syncthreads();
-    const int next = first + kGroups + group;
-    if (next < walk.sums_end) {
+    if (const int next = first + kGroups + group; next < walk.sums_end) {
 #pragma unroll 1
-      for (int i = 0; i < 2; ++i) begin_chunk(walk, kKeys + i, next, rows + i * G::kArea, thread);
+      for (int i = 0; i < 2; ++i) copy_chunk_of(walk, kKeys + i, next, rows + i * G::kArea, thread);
     }
     wait_for_copies();
   }
@@ -102,6 +104,7 @@ __device__ __forceinline__ void sum_segment(const Walk<G>& walk, const Loader<G>
     shared_at<float4>(M::kPart)[(group * 2 * kTiles + i) * kGroupThreads + thread] =
         make_float4(c[0], c[1], c[2], c[3]);
   }
+  show_to_warpgroup();  // and to the copies that come there later
   if (lane_id() % 4 != 0) return;
   float* to = shared_at<float>(M::kPartKeySums) + group * G::kDim + walk.tile * kBlockDim;
   to[row_of(0)] = key_sums[0], to[row_of(2)] = key_sums[1];
@@ -140,7 +143,7 @@ __device__ __forceinline__ void begin_to_keep(const State<G>& state, const Walk<
       walk.args.chunk_states + (walk.pair * chunks + walk.chunk) * entry_bytes(G::kMaps);
   if (threadIdx.x % kGroupThreads == 0) {
     begin_bulk_store(entry, shared_at<char>(from), kStates);
-    asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
+    commit_bulk_stores();
   }
   if (lane_id() % 4 != 0) return;
   float* to = reinterpret_cast<float*>(entry + kStates) + walk.tile * kBlockDim + lane_id() / 4;
@@ -160,14 +163,12 @@ __device__ __forceinline__ void keep(Walk<G>& walk, Loader<G>& load, State<G>& s
     // The state's place was that of the chunk before the last.
     const int before = group == kRowGroups - 1 ? 0 : group + 1;
     Event::of<G>(kFarDone, before).await(before == 0 ? turn : turn ^ 1);
-    if (thread == 0)
-      asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(Memory<G>::kStatePlaces - 1)
-                   : "memory");
+    if (thread == 0) await_stores_read<Memory<G>::kStatePlaces - 1>();
     named_barrier(kInGroup, kGroupThreads);
     const int kept = walk.state_of(walk.chunk);
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l)
-      put_rows<G>(kept + l * G::kArea + walk.tile * G::kTile, state.sums[l]);
+      put_rows(load, kept + l * G::kArea + walk.tile * G::kTile, state.sums[l]);
     KeySumOperands<G>::store(walk.key_sums_of(walk.chunk), state, walk.tile);
     show_to_warpgroup();
     Event::of<G>(kStateMade, group).say();
@@ -187,7 +188,7 @@ __device__ __forceinline__ void keep(Walk<G>& walk, Loader<G>& load, State<G>& s
     Event::of<G>(kAdded, group).say();
     if (++group == kRowGroups) group = 0, turn ^= 1;
   }
-  if (thread == 0) asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
+  await_stores_read();
 }
 
 }  // namespace fmmformer::cuda::chunks::both_sides::forward

@@ -8,22 +8,30 @@
 
 namespace fmmformer::cuda::chunks::both_sides::forward {
 
-/// Where the pair's rows begin, and which tokens are live.
+/// Weights, and backward's tickets, which are cleared. By a warp.
+template <typename G>
+__device__ __forceinline__ void begin_weights(const Walk<G>& walk) {
+  const SweepArgs& args = walk.args;
+  const int field = threadIdx.x;
+  if (field >= G::kFields) return;
+  const bool far = field < G::kMaps;
+  shared_at<float>(Memory<G>::kWeights)[field] =
+      weight_value(far ? args.far_weight : args.near_weight, far ? field : 0, walk.h, 0);
+  if (args.chunk_states && walk.b == 0 && walk.segment == 0)
+    *ticket(args, walk.h, field, G::kMaps) = 0;
+}
+/// Which tokens are live, and that nothing has happened yet.
 template <typename G>
 __device__ __forceinline__ void look_around(const Walk<G>& walk) {
   using M = Memory<G>;
   const SweepArgs& args = walk.args;
-#pragma unroll
-  for (int tensor = 0; tensor < kTensors; ++tensor) {
-    if (threadIdx.x != tensor) continue;
-    const View& of = walk.view(tensor);
-    shared_at<Elem*>(M::kBases)[tensor] =
-        static_cast<Elem*>(of.data) + walk.b * of.batch_stride + walk.h * of.head_stride;
-    shared_at<int64_t>(M::kStrides)[tensor] = of.row_stride;
-  }
   if (threadIdx.x < kHappenings * kRowGroups)
     Event{shared_address(shared_at<uint64_t>(M::kEvents) + threadIdx.x)}.init();
-  if (threadIdx.x < kRowGroups) shared_at<int>(M::kDone)[threadIdx.x] = 0;
+  if (threadIdx.x < kRowGroups) {
+    walk.copy_event(threadIdx.x).init();
+    shared_at<int>(M::kDone)[threadIdx.x] = 0;
+  }
+  if (threadIdx.x == 0) *shared_at<int2>(M::kPlace) = make_int2(walk.b, walk.h);
   const bool* mask = args.token_mask ? args.token_mask + int64_t(walk.b) * args.length : nullptr;
   const int chunks = (args.length + kChunk - 1) / kChunk;
 #pragma unroll 1
@@ -42,19 +50,18 @@ __device__ __forceinline__ void look_around(const Walk<G>& walk) {
 
 template <typename G>
 __global__ void __launch_bounds__(kThreads, 1)
-    forward_kernel(const __grid_constant__ SweepArgs args) {
+    forward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ RowMaps maps) {
   const auto cluster = cooperative_groups::this_cluster();
-  Walk<G> walk(args);
+  Walk<G> walk(args, maps);
   const int group = __shfl_sync(~0u, threadIdx.x / kGroupThreads, 0);
+  begin_weights(walk);
+  begin_first_rows(walk, group, threadIdx.x % kGroupThreads);
   look_around(walk);
   __syncthreads();
   Loader<G> load;
   if (args.segments > 1) {
     sum_segment(walk, load, group);
     cluster.barrier_arrive();
-  } else {
-    begin_first_rows(walk, group, threadIdx.x % kGroupThreads, /*summed=*/walk.sums_end);
-    __syncthreads();
   }
   // Once all blocks have their sums the keeper reads them; meanwhile rows may begin.
   if (group == 0) {

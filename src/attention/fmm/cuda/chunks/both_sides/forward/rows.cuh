@@ -157,6 +157,36 @@ __device__ __forceinline__ void add_near(Block (&out)[kTiles], const Walk<G>& wa
   });
 }
 
+/// Waits for the rows of the walk's chunk, and what the first of all sees before it.
+template <typename G>
+__device__ __forceinline__ void await_rows(const Walk<G>& walk, int group, int turn, int thread) {
+  wait_for_copies();  // of the first chunk; of others
+  walk.copy_event(group).wait(turn ^ 1);
+  if (!walk.args.token_mask) return;
+#pragma unroll 1
+  for (int chunk = walk.chunk - (walk.chunk == walk.begin); chunk <= walk.chunk; ++chunk) {
+    const uint64_t live = walk.live(chunk);
+    clear_dead<G>(walk.seen_of(chunk), live, thread);
+    clear_dead<G>(walk.seen_of(chunk) + G::kArea, live, thread);
+    if (chunk == walk.chunk) clear_dead<G>(walk.queries_of(chunk), live, thread);
+  }
+}
+/// Asks for the rows of the warpgroup's next chunk. By one thread.
+template <typename G>
+__device__ __forceinline__ void begin_next_rows(const Walk<G>& walk, int group, int next) {
+  // Their places were those of the chunk kRowGroups before this one, which the one after that
+  // needed too.
+  walk.await_done(walk.chunk - 2);
+  const CopyEvent event = walk.copy_event(group);
+  event.expect(3 * G::kArea);
+#pragma unroll 1
+  for (int tensor = kQueries; tensor <= kValues; ++tensor) {
+    const int to = tensor == kQueries ? walk.queries_of(next)
+                                      : walk.seen_of(next) + (tensor == kValues ? G::kArea : 0);
+    begin_chunk(walk, tensor, next, to, event);
+  }
+}
+
 /// Every kRowGroups-th chunk, from number `group` on, whose rows are under way. await_others(): the
 /// cluster's other blocks need nothing of this one's memory any more.
 template <typename G, typename AwaitOthers>
@@ -164,15 +194,16 @@ __device__ __forceinline__ void make_rows(Walk<G>& walk, Loader<G>& load, int gr
                                           const AwaitOthers& await_others) {
   const float* weights = shared_at<float>(Memory<G>::kWeights);
   const Band<G, Sweep::kForward> band(walk.args);
-  const int thread = threadIdx.x % kGroupThreads;
   int turn = 0;
   bool alone = walk.args.segments == 1;
 #pragma unroll 1
   for (walk.chunk += group; walk.chunk < walk.end; walk.chunk += kRowGroups, turn ^= 1) {
     walk.forget(), load.forget();
+    const int thread = thread_anew() % kGroupThreads;
     const int queries = walk.queries_of(walk.chunk) + walk.tile * G::kTile;
     Block out[kTiles];
-    wait_for_copies();
+    await_rows(walk, group, turn, thread);
+    await_stores_read();  // of out, whose place the next queries get
     Event::of<G>(kAdded, group).await(turn ^ 1);
     meet_group(1 + group);
     make_key_features<G>(walk.seen_of(walk.chunk), walk.features_of(group), walk.live(walk.chunk),
@@ -183,18 +214,14 @@ __device__ __forceinline__ void make_rows(Walk<G>& walk, Loader<G>& load, int gr
     set_far(out, walk, load, weights, group, queries);
     Event::of<G>(kFarDone, group).say();
     if (const int next = walk.chunk + kRowGroups; next < walk.end) {
-      // Their places were those of the chunk kRowGroups before this one, which the one after that
-      // needed too.
-      walk.await_done(walk.chunk - 2);
       if (!alone) await_others(), alone = true;
-      begin_chunk(walk, kKeys, next, walk.seen_of(next), thread);
-      begin_chunk(walk, kValues, next, walk.seen_of(next) + G::kArea, thread);
-      begin_chunk(walk, kQueries, next, walk.queries_of(next), thread);
+      if (thread == 0) begin_next_rows(walk, group, next);
     }
     if (walk.args.has_near) add_near(out, walk, load, band, weights[G::kMaps], queries);
-    write_rows(walk, kOut, out, queries);
+    write_rows(walk, load, kOut, out, queries);
     walk.say_done(group);
   }
+  await_stores_read();
   if (!alone) await_others();
 }
 

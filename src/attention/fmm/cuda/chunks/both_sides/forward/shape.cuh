@@ -17,6 +17,11 @@ constexpr int kRowGroups = 3, kGroups = 1 + kRowGroups, kThreads = kGroups * kGr
 constexpr int kOfKeeper = 104, kOfRows = 136;  // registers of a thread
 
 enum Tensors { kQueries, kKeys, kValues, kOut, kTensors };
+/// How the copy engine finds the tensors' rows: a chunk's of those that are loaded, of out a
+/// tile's.
+struct RowMaps {
+  RowMap of[kTensors];
+};
 /// Named barriers: of a warpgroup.
 constexpr int kInGroup = 1;
 
@@ -55,13 +60,14 @@ struct Memory {
       kKeySums + kStatePlaces * G::kMaps * kKeySumBytes;  // float [maps][kDim]: of the block's part
   static constexpr int kLive = kPartKeySums + G::kMaps * kKeySumBytes;
   static constexpr int kEvents = kLive + (kMostChunks + 2) * int(sizeof(uint64_t));
-  static constexpr int kBases = kEvents + kHappenings * kRowGroups * int(sizeof(uint64_t));
-  static constexpr int kStrides = kBases + kTensors * int(sizeof(Elem*));  // int64_t, of rows
-  static constexpr int kDone =
-      kStrides + kTensors * int(sizeof(int64_t));  // int [kRowGroups]: see Walk::say_done
+  static constexpr int kCopies =
+      kEvents + kHappenings * kRowGroups * int(sizeof(uint64_t));  // of rows, [kRowGroups]
+  static constexpr int kPlace = kCopies + kRowGroups * int(sizeof(uint64_t));  // int2: see Walk
+  static constexpr int kDone = kPlace + int(sizeof(int2));  // int [kRowGroups]: see Walk::say_done
   static constexpr int kWeights = kDone + kRowGroups * int(sizeof(int));  // float [kFields]
   static constexpr int kBytes = kWeights + G::kFields * int(sizeof(float));
   static_assert(kBytes <= kSharedBytes);
+  static_assert(kLive % 8 == 0 && kEvents % 8 == 0 && kPlace % 8 == 0);
 };
 
 /// Something that four warps say, in shared memory; again and again, by turns 0 and 1. Of something
@@ -100,13 +106,14 @@ struct Walk {
   using Geometry = G;
   using M = Memory<G>;
   const SweepArgs& args;
+  const RowMaps& maps;
   int pair, b, h, segment;
   int begin, end;            // chunks
   int sums_begin, sums_end;  // those whose sums the block makes for later segments
   int tile;                  // the warp's rows
   int chunk;
 
-  __device__ explicit Walk(const SweepArgs& args) : args(args) {
+  __device__ Walk(const SweepArgs& args, const RowMaps& maps) : args(args), maps(maps) {
     const unsigned block = blockIdx.x, segments = args.segments, heads = args.heads;
     pair = block / segments, segment = block % segments;
     b = unsigned(pair) / heads, h = unsigned(pair) % heads;
@@ -125,17 +132,10 @@ struct Walk {
     return args.segments == 2 ? 2 * segment : segment;
   }
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(pair), "+r"(tile)); }
-  __device__ __forceinline__ const View& view(int tensor) const {
-    const View* all[] = {&args.q, &args.k, &args.v, &args.out};
-    return *all[tensor];
-  }
-  __device__ __forceinline__ int64_t row_stride(int tensor) const {
-    return shared_at<int64_t>(M::kStrides)[tensor];
-  }
-  __device__ __forceinline__ Elem* row_piece(int tensor, int token, int piece) const {
-    char* rows = reinterpret_cast<char*>(shared_at<Elem*>(M::kBases)[tensor]);
-    const int row_bytes = static_cast<int>(row_stride(tensor)) * int(sizeof(Elem));
-    return reinterpret_cast<Elem*>(rows + int64_t(token) * row_bytes + piece * 16);
+  static __device__ __forceinline__ int2 batch_and_head() { return *shared_at<int2>(M::kPlace); }
+  /// At which the rows of a warpgroup's next chunk come.
+  static __device__ __forceinline__ CopyEvent copy_event(int group) {
+    return {shared_at<uint64_t>(M::kCopies) + group};
   }
   /// Where a chunk's rows lie: of queries; of keys, with those of values an area further; and the
   /// features of its keys, of the first map.
