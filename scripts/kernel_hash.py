@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A hash of the sources that decide what runs on a GPU: the CUDA folders of the operators, and every header of ours that
-they include, directly or not. A result measured on a GPU carries it, and is stale once it changes.
+"""A hash of the code that decides what runs on a GPU: the CUDA folders of the operators, and every header of ours that they
+include, directly or not. A result measured on a GPU carries it, and is stale once it changes. Comments and the places of
+line breaks are no code: who mends one need not measure again.
 
     scripts/kernel_hash.py                 prints the hash
     scripts/kernel_hash.py RESULT.json..   says of each result whether it is of these kernels
@@ -12,12 +13,14 @@ from __future__ import annotations
 import hashlib
 import json
 import pathlib
+import re
 import sys
 
 from check_layers import INCLUDE, ROOT, resolve
 
 KERNELS = [ROOT / "src" / "attention" / operator / "cuda" for operator in ("fmm", "fast_weight")]
 SOURCES = {".cu", ".cuh", ".cpp", ".h", ".inc"}
+COMMENT_OR_LITERAL = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
 
 
 def kernel_sources() -> list[pathlib.Path]:
@@ -33,12 +36,16 @@ def kernel_sources() -> list[pathlib.Path]:
     return sorted(found)
 
 
+def code_of(text: str) -> str:
+    """Without comments, and with one space for every run of blanks and line breaks."""
+    bare = COMMENT_OR_LITERAL.sub(lambda match: " " if match[0].startswith("/") else match[0], text)
+    return " ".join(bare.split())
+
+
 def kernel_hash() -> str:
     whole = hashlib.sha256()
     for path in kernel_sources():
-        content = path.read_bytes()
-        whole.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode())
-        whole.update(content)
+        whole.update(f"{path.relative_to(ROOT)}\n{code_of(path.read_text(encoding='utf-8'))}\n".encode())
     return whole.hexdigest()
 
 

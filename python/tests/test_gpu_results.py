@@ -46,6 +46,12 @@ def test_a_result_without_a_hash_or_with_another_is_stale(tmp_path: pathlib.Path
         assert "gpu_check.sh" in kernel_hash.why_stale(result)
 
 
+def test_comments_and_line_breaks_are_no_code_but_what_looks_like_them_in_a_text_is() -> None:
+    code = kernel_hash.code_of('int a = 1;  // one\n/* two\n   lines */ int b =\n    2;\nauto c = "// no comment";\n')
+    assert code == 'int a = 1; int b = 2; auto c = "// no comment";'
+    assert kernel_hash.code_of("int a = 1;") != kernel_hash.code_of("int a = 2;  // int a = 1;")
+
+
 def test_a_check_of_a_gpu_becomes_one_record(tmp_path: pathlib.Path) -> None:
     (tmp_path / "cpp").mkdir()
     (tmp_path / "python.xml").write_text(

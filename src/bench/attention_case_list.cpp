@@ -333,6 +333,35 @@ void add_many_narrow_heads(Cases& cases) {
   cases.back().far_scale = -0.7, cases.back().tags = {CaseTag::kVerify};
 }
 
+/// As many causal heads of 64 channels as fill a GPU with one, two, three or four blocks each:
+/// there both sides' gradients are made in one sweep, in bf16.
+void add_many_heads_of_64_channels(Cases& cases) {
+  const auto add = [&cases](const std::string& name, int64_t batch, int64_t length,
+                            std::vector<FeatureMap> maps, MaskPattern mask) -> AttentionCase& {
+    cases.push_back({.name = "many_heads_of_64_channels" + name,
+                     .batch = batch,
+                     .length = length,
+                     .heads = 8,
+                     .head_dim = 64,
+                     .bandwidth = 20,
+                     .feature_maps = std::move(maps),
+                     .weights = WeightShape::kPerHead,
+                     .mask = mask,
+                     .dtypes = {c10::kBFloat16}});
+    return cases.back();
+  };
+  const std::vector<FeatureMap> two = {kElu, kEluFlip};
+  add("", 16, 130, two, MaskPattern::kRandom);
+  add("_and_one_map", 16, 66, {kElu}, MaskPattern::kLeft);
+  AttentionCase& shared = add("_that_share_keys", 16, 65, two, MaskPattern::kNone);
+  shared.shared_key_heads = true, shared.tags = {CaseTag::kVerify};  // long, as those that follow
+  AttentionCase& far = add("_less_their_near_field", 16, 130, two, MaskPattern::kNone);
+  far.bandwidth = 0, far.layout = Layout::kBhnd, far.tags = {CaseTag::kVerify};
+  add("_in_two_segments", 8, 530, two, MaskPattern::kRandom).tags = {CaseTag::kVerify};
+  add("_in_three_segments", 5, 800, {kElu}, MaskPattern::kRandom).tags = {CaseTag::kVerify};
+  add("_in_four_segments", 4, 1024, two, MaskPattern::kNone).tags = {CaseTag::kVerify};
+}
+
 }  // namespace
 
 std::vector<AttentionCase> make_attention_cases() {
@@ -347,6 +376,7 @@ std::vector<AttentionCase> make_attention_cases() {
   add_shapes(cases);
   add_chunks(cases);
   add_many_narrow_heads(cases);
+  add_many_heads_of_64_channels(cases);
   std::ranges::move(make_paper_cases(), std::back_inserter(cases));
   std::ranges::move(make_timing_cases(), std::back_inserter(cases));
   std::ranges::move(make_gpu_cases(), std::back_inserter(cases));

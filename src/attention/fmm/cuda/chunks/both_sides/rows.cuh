@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows on their way to shared memory, and the features that are made of them. Each of these is done
-// by one warpgroup; `thread` is its number there.
+// Rows on their way to shared memory, and the features that are made of them. What has a `thread`
+// is done by one warpgroup, of whose threads it is the number.
 #pragma once
 
 #include "attention/fmm/cuda/chunks/both_sides/results.cuh"
@@ -67,7 +67,7 @@ __device__ __forceinline__ void begin_next_rows(const Walk<G>& walk) {
   const int further = asked_ahead(walk.tile);
   begin_chunk(walk, walk.tile, walk.chunk + further, walk.area(walk.tile, further), event);
 }
-/// Waits for them.
+/// Waits for them, and clears dead tokens' rows. By all threads; a barrier must follow.
 template <typename G>
 __device__ __forceinline__ void await_next_rows(const Walk<G>& walk) {
   walk.event(kRowsCome).wait(walk.chunk & 1);

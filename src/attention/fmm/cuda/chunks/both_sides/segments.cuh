@@ -141,8 +141,8 @@ __device__ __forceinline__ void await_first_rows(const Walk<G>& walk) {
   }
 }
 
-/// The features of the chunk whose rows the warpgroup has copied. A thread reads what it has
-/// copied.
+/// The features of the chunk whose rows the warpgroup has copied. Of rows, a thread reads
+/// what it has copied itself.
 template <typename G>
 __device__ __forceinline__ void make_summed_features(const Walk<G>& walk, int group, int thread,
                                                      int chunk) {

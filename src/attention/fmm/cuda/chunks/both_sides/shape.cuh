@@ -8,7 +8,7 @@
 //   values    the band's probabilities and their gradients, for all; dv; the state after the chunk
 //
 // The last map's queries also have the band's part of dq; of what both made, either writes a half
-// of the channels, from the other half's maker rounded. A warp owns sixteen rows of the chunk. All
+// of the rows, to which the other's part comes rounded. A warp owns sixteen rows of the chunk. All
 // meet once a chunk, and some wait for one another in between.
 #pragma once
 
@@ -64,8 +64,8 @@ enum Comes { kStateComes, kRowsCome = kStateComes + kMostMaps, kAllEvents };
 template <typename G>
 struct Memory {
   static constexpr int kMostChunks = kLongest / kChunk;
-  // Of queries the walk needs the chunk's and the one's after it, of keys also the one's before it;
-  // another is under way.
+  // Of queries the walk needs the chunk's and the one's after it, of keys the chunk's and the one's
+  // before it; another is under way.
   static constexpr int kSlots = 3;
   static constexpr int kRows = 0;  // [tensors][kSlots][kTiles] tiles
   static constexpr int kKeyFeatures = kRows + kRowTensors * kSlots * G::kArea;  // [maps] areas
@@ -79,7 +79,7 @@ struct Memory {
   static constexpr int kNearBytes = kNearTiles * 2 * kMostGroups * kWarpSize * 16;
   static constexpr int kTriangle =
       kNear + (kNearBytes + G::kTile - 1) / G::kTile * G::kTile;  // ones for what rows see
-  // Before the walk, from here on, what segments.cuh has.
+  // Before the walk, from the key features on, what segments.cuh has.
   static constexpr int kSegmentSums = kKeyFeatures, kSumsRoom = kTriangle - kSegmentSums;
   static constexpr int kKeySums = kTriangle + G::kArea;  // float [maps][kDim], before the chunk,
   static constexpr int kDotSums = kKeySums + G::kMaps * kKeySumBytes;  // and with dots, after it
@@ -176,8 +176,8 @@ struct Walk {
     return M::kRows + (tensor * M::kSlots + slot) * G::kArea;
   }
   /// Where a block's part of the state is that others begin with, of a map float4
-  /// [2 * kTiles][kGroupThreads]: number `i` of them. In places that nobody writes before the end
-  /// of the first step, some of which depend on the chunk where the block's segment ends.
+  /// [2 * kTiles][kGroupThreads]: number `i` of them. In places that nobody writes before
+  /// await_readers, some of which depend on the chunk where the block's segment ends.
   static __device__ __forceinline__ int sums_place(int map, int i, int segment_end) {
     const int unused = (segment_end + 1) % M::kSlots;  // of rows: the place of chunk end - 2
     const int area = map == 0     ? M::kStage + i / kTiles * G::kArea

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values' warpgroup: the band's probabilities and gradients of scores, for everybody; dv of a
-// chunk; and the state after it. The formulas are
-// those of docs/math.md.
+// chunk; and the state after it. The formulas are those of docs/math.md.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -16,8 +15,8 @@ template <typename G>
 struct StateAfter {
   Block sums[G::kMaps][kTiles];
 
-  /// What the segment begins with: the sums of all later ones, in their blocks' shared memory. The
-  /// others' first step does not wait for it.
+  /// What the segment begins with: the sums of all later ones, in their blocks' shared memory.
+  /// Others begin their first step meanwhile.
   __device__ void begin(const Walk<G>& walk) {
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) clear(sums[l]);

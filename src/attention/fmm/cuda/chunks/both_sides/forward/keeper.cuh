@@ -104,7 +104,7 @@ __device__ __forceinline__ void sum_segment(const Walk<G>& walk, const Loader<G>
     shared_at<float4>(M::kPart)[(group * 2 * kTiles + i) * kGroupThreads + thread] =
         make_float4(c[0], c[1], c[2], c[3]);
   }
-  show_to_warpgroup();  // and to the copies that come there later
+  show_to_warpgroup();  // for the copies that come there later
   if (lane_id() % 4 != 0) return;
   float* to = shared_at<float>(M::kPartKeySums) + group * G::kDim + walk.tile * kBlockDim;
   to[row_of(0)] = key_sums[0], to[row_of(2)] = key_sums[1];

@@ -8,7 +8,7 @@
 
 namespace fmmformer::cuda::chunks::both_sides::forward {
 
-/// Weights, and backward's tickets, which are cleared. By a warp.
+/// Weights, and backward's tickets, which are cleared.
 template <typename G>
 __device__ __forceinline__ void begin_weights(const Walk<G>& walk) {
   const SweepArgs& args = walk.args;

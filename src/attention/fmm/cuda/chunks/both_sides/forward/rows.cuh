@@ -160,7 +160,9 @@ __device__ __forceinline__ void add_near(Block (&out)[kTiles], const Walk<G>& wa
 /// Waits for the rows of the walk's chunk, and what the first of all sees before it.
 template <typename G>
 __device__ __forceinline__ void await_rows(const Walk<G>& walk, int group, int turn, int thread) {
-  wait_for_copies();  // of the first chunk; of others
+  // The first chunk's rows are copied by threads, others by the engine; its turn 1 is over at
+  // first.
+  wait_for_copies();
   walk.copy_event(group).wait(turn ^ 1);
   if (!walk.args.token_mask) return;
 #pragma unroll 1
