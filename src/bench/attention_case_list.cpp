@@ -319,7 +319,8 @@ void add_many_narrow_heads(Cases& cases) {
                      .bandwidth = bandwidth,
                      .feature_maps = std::move(maps),
                      .weights = WeightShape::kPerChannel,
-                     .dtypes = {c10::kFloat, c10::kBFloat16}});
+                     .dtypes = {c10::kFloat, c10::kBFloat16},
+                     .tags = {CaseTag::kVerifyOnGpu}});
   };
   add("many_heads_of_32_channels", 100, 30, {kElu, kEluFlip, kTanh1});
   cases.back().mask = MaskPattern::kRandom, cases.back().near_dropout = 0.1;
@@ -328,9 +329,8 @@ void add_many_narrow_heads(Cases& cases) {
   cases.back().layout = Layout::kBhnd;
   add("many_heads_of_32_channels_and_one_map", 64, 5, {kElu});
   add("many_heads_of_32_channels_in_five_chunks", 300, 30, {kElu, kEluFlip, kTanh1});
-  cases.back().tags = {CaseTag::kVerify};  // long
   add("many_heads_of_32_channels_less_their_far_field", 130, 20, {kElu, kEluFlip});
-  cases.back().far_scale = -0.7, cases.back().tags = {CaseTag::kVerify};
+  cases.back().far_scale = -0.7;
 }
 
 /// As many causal heads of 64 channels as fill a GPU with one, two, three or four blocks each:
@@ -347,19 +347,19 @@ void add_many_heads_of_64_channels(Cases& cases) {
                      .feature_maps = std::move(maps),
                      .weights = WeightShape::kPerHead,
                      .mask = mask,
-                     .dtypes = {c10::kBFloat16}});
+                     .dtypes = {c10::kBFloat16},
+                     .tags = {CaseTag::kVerifyOnGpu}});
     return cases.back();
   };
   const std::vector<FeatureMap> two = {kElu, kEluFlip};
   add("", 16, 130, two, MaskPattern::kRandom);
   add("_and_one_map", 16, 66, {kElu}, MaskPattern::kLeft);
-  AttentionCase& shared = add("_that_share_keys", 16, 65, two, MaskPattern::kNone);
-  shared.shared_key_heads = true, shared.tags = {CaseTag::kVerify};  // long, as those that follow
+  add("_that_share_keys", 16, 65, two, MaskPattern::kNone).shared_key_heads = true;
   AttentionCase& far = add("_less_their_near_field", 16, 130, two, MaskPattern::kNone);
-  far.bandwidth = 0, far.layout = Layout::kBhnd, far.tags = {CaseTag::kVerify};
-  add("_in_two_segments", 8, 530, two, MaskPattern::kRandom).tags = {CaseTag::kVerify};
-  add("_in_three_segments", 5, 800, {kElu}, MaskPattern::kRandom).tags = {CaseTag::kVerify};
-  add("_in_four_segments", 4, 1024, two, MaskPattern::kNone).tags = {CaseTag::kVerify};
+  far.bandwidth = 0, far.layout = Layout::kBhnd;
+  add("_in_two_segments", 8, 530, two, MaskPattern::kRandom);
+  add("_in_three_segments", 5, 800, {kElu}, MaskPattern::kRandom);
+  add("_in_four_segments", 4, 1024, two, MaskPattern::kNone);
 }
 
 }  // namespace

@@ -35,12 +35,13 @@ enum class MaskPattern {
 enum class Layout { kBnhd, kBhnd };
 
 enum class CaseTag {
-  kVerify,   // small enough for the dense double reference
-  kQuick,    // part of `verify --quick`
-  kPaper,    // a shape of the paper's experiments, scaled down
-  kTiming,   // a row of `bench attention`
-  kVariant,  // timed as a ratio to kPlainCase (`bench attention --variants`)
-  kGpu,      // a row of `bench attention --device cuda`
+  kVerify,       // small enough for the dense double reference
+  kVerifyOnGpu,  // with as many heads as fill a GPU: of use there alone, where it is quick
+  kQuick,        // part of `verify --quick`
+  kPaper,        // a shape of the paper's experiments, scaled down
+  kTiming,       // a row of `bench attention`
+  kVariant,      // timed as a ratio to kPlainCase (`bench attention --variants`)
+  kGpu,          // a row of `bench attention --device cuda`
 };
 
 /// What a case may take on an H200: forward and backward in bf16, as a replayed graph. In fp32 it

@@ -37,6 +37,14 @@ struct Job {
   std::function<CaseReport(c10::ScalarType, const c10::Device&)> verify;
 };
 
+/// Whether `verify` takes a case: on this device, or on any.
+bool is_verified(const AttentionCase& one, bool on_gpu) {
+  return one.has_tag(CaseTag::kVerify) || (on_gpu && one.has_tag(CaseTag::kVerifyOnGpu));
+}
+bool is_quick(const AttentionCase& one) {
+  return one.has_tag(CaseTag::kQuick) || one.has_tag(CaseTag::kVerifyOnGpu);
+}
+
 std::vector<Job> all_jobs() {
   std::vector<Job> jobs;
   for (const AttentionCase& one : attention_cases()) {
@@ -56,7 +64,7 @@ std::vector<Job> all_jobs() {
 Job job_named(const std::vector<Job>& jobs, const std::string& name) {
   for (const Job& job : jobs) {
     if (job.attention_case.name != name) continue;
-    if (job.attention_case.has_tag(CaseTag::kVerify)) return job;
+    if (is_verified(job.attention_case, /*on_gpu=*/true)) return job;
     throw UsageError("case '" + name +
                      "' is for timing and too large for the reference; --list shows the others");
   }
@@ -71,8 +79,8 @@ std::vector<Job> chosen_jobs(const VerifyOptions& options) {
   if (!options.cases.empty()) return chosen;
   for (const Job& job : jobs) {
     const AttentionCase& one = job.attention_case;
-    if (!one.has_tag(CaseTag::kVerify)) continue;
-    if (options.quick && !one.has_tag(CaseTag::kQuick)) continue;
+    if (!is_verified(one, options.device.asks_for_gpu())) continue;
+    if (options.quick && !is_quick(one)) continue;
     if (one.name.find(options.filter) != std::string::npos) chosen.push_back(job);
   }
   if (chosen.empty()) {
@@ -175,7 +183,7 @@ int run_verify(const CommandLine& line) {
       ->allow_extra_args(false);
   app.add_option("--filter", options.filter, "only cases with this in their name")
       ->type_name("TEXT");
-  app.add_flag("--list", options.list, "show the cases and run none");
+  app.add_flag("--list", options.list, "show the cases and run none; a GPU has more of them");
   app.add_option("--json", options.json, "write all checks to this file")->type_name("FILE");
   add_device_options(app, options.device);
   app.footer(

@@ -78,6 +78,15 @@ TEST(AttentionCases, AMisspelledNameIsAnsweredWithTheNearestOne) {
   EXPECT_THAT(error_of("causal_2048"), HasSubstr("causal_2048_r3_band30"));
 }
 
+TEST(AttentionCases, WithAsManyHeadsAsFillAGpuAreLeftToIt) {
+  const auto cases = cases_with_tag(CaseTag::kVerifyOnGpu);
+  EXPECT_FALSE(cases.empty());
+  for (const AttentionCase& one : cases) {
+    EXPECT_GE(one.batch * one.heads, 32) << one.name;
+    EXPECT_FALSE(one.has_tag(CaseTag::kVerify) || one.has_tag(CaseTag::kQuick)) << one.name;
+  }
+}
+
 TEST(AttentionCases, TheShapeReadsAsBatchLengthHeadsDimThenMapsPlusBand) {
   EXPECT_EQ(shape_text(case_named(kPlainCase)), "1x2048x8x64 causal 3+30");
   EXPECT_EQ(shape_text({.name = "a", .value_dim = 8, .window = Window{3, 7}, .causal = false}),
