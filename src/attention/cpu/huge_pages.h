@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+
+#include "attention/cpu/parallel.h"
 
 namespace fmmformer::cpu {
 
@@ -33,7 +35,9 @@ inline at::Tensor on_huge_pages(at::Tensor fresh) {
   // Both are wishes: a system may refuse either, and the sweeps fault in what is not there.
   madvise(begin, pages * kPage, MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_WRITE  // Linux 5.14
-  at::parallel_for(0, pages, 1, [&](int64_t first, int64_t last) {
+  const int64_t workers = std::clamp<int64_t>(pages, 1, at::get_num_threads());
+  run_workers(workers, [&](int64_t worker) {
+    const int64_t first = pages * worker / workers, last = pages * (worker + 1) / workers;
     madvise(begin + first * kPage, (last - first) * kPage, MADV_POPULATE_WRITE);
   });
 #endif

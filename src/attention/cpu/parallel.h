@@ -24,6 +24,20 @@ inline Arena& thread_arena() {
   return arena;
 }
 
+/// Calls run(worker) for every worker in [0, workers), on as many of torch's threads as there are.
+template <typename Run>
+void run_workers(int64_t workers, const Run& run) {
+#ifdef FMMFORMER_STD_THREADS  // thread sanitizer builds: it does not understand OpenMP's barriers
+  std::vector<std::thread> threads;
+  for (int64_t t = 0; t < workers; ++t) threads.emplace_back(run, t);
+  for (std::thread& thread : threads) thread.join();
+#else
+  at::parallel_for(0, workers, 1, [&](int64_t first, int64_t last) {
+    for (int64_t worker = first; worker < last; ++worker) run(worker);
+  });
+#endif
+}
+
 /// Runs work(task, arena) for every task in [0, tasks), spread over torch's threads where that
 /// pays; a task is about `cost` multiply-adds. Each thread has a run of neighbouring tasks, mostly
 /// heads that lie side by side in every row, and, done with these, takes from the others' runs, so
@@ -35,21 +49,14 @@ void parallel_tasks(int64_t tasks, int64_t cost, const Work& work) {
   const int64_t workers =
       std::clamp<int64_t>((tasks + least - 1) / least, 1, at::get_num_threads());
   std::vector<std::atomic<int64_t>> taken(static_cast<size_t>(workers));  // of every run
-  const auto run = [&](int64_t worker, int64_t) {
+  run_workers(workers, [&](int64_t worker) {
     for (int64_t n = 0; n < workers; ++n) {
       const int64_t whose = (worker + n) % workers;
       const int64_t begin = tasks * whose / workers, end = tasks * (whose + 1) / workers;
       for (int64_t task = begin + taken[whose]++; task < end; task = begin + taken[whose]++)
         work(task, thread_arena());
     }
-  };
-#ifdef FMMFORMER_STD_THREADS  // thread sanitizer builds: it does not understand OpenMP's barriers
-  std::vector<std::thread> threads;
-  for (int64_t t = 0; t < workers; ++t) threads.emplace_back(run, t, t + 1);
-  for (std::thread& thread : threads) thread.join();
-#else
-  at::parallel_for(0, workers, 1, run);
-#endif
+  });
 }
 
 }  // namespace fmmformer::cpu
