@@ -120,10 +120,8 @@ __global__ void reduce_kernel(const __grid_constant__ SweepArgs args, int channe
   const int share = threadIdx.x / kNumbers;
   const WeightTerms<Index> terms(args, channel_step,
                                  int64_t(blockIdx.x) * kNumbers + threadIdx.x % kNumbers);
-  double sum = 0;
-  for (Index i = share; i < terms.count; i += kShares) sum += terms(args.weight_sums, i);
   __shared__ double parts[kThreads];
-  parts[threadIdx.x] = sum;
+  parts[threadIdx.x] = terms.sum(args.weight_sums, share, kShares);
   __syncthreads();
   for (int half = kShares / 2; half > 0; half /= 2) {
     if (share < half) parts[threadIdx.x] += parts[threadIdx.x + half * kNumbers];

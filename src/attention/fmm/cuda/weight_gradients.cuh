@@ -57,14 +57,32 @@ struct WeightTerms {
         fields(args.all_maps + 1),
         all_channels(args.all_channels),
         channel_step(channel_step) {
-    channel = index % gradient.channels, head = index / gradient.channels % gradient.heads;
+    const Index number_of_channels = gradient.channels, number_of_heads = gradient.heads;
+    channel = Index(index) % number_of_channels;
+    head = Index(index) / number_of_channels % number_of_heads;
     const bool of_one_map = near || gradient.maps > 1;
-    first_map = near ? args.all_maps : index / (gradient.channels * gradient.heads);
+    first_map = near ? args.all_maps : Index(index) / (number_of_channels * number_of_heads);
     maps = of_one_map ? 1 : args.all_maps;
     some_heads = gradient.heads == 1 ? heads : 1;
     channels = gradient.channels == 1 ? (all_channels + channel_step - 1) / channel_step : 1;
     count = args.batch * segments * some_heads * maps * channels;
   }
+  /// The sum of every `step`-th of them, from number `i` on.
+  __device__ double sum(const float* sums, Index i, Index step) const {
+    double sum = 0;
+    if (maps * channels * some_heads * segments == 1) {
+      // One of each batch entry: nothing to divide, and many are on their way at once.
+      const Index stride = heads * fields * all_channels;
+      const float* first = sums + (head * fields + first_map) * all_channels + channel;
+#pragma unroll 8
+      for (; i < count; i += step) sum += first[i * stride];
+    } else {
+      for (; i < count; i += step) sum += (*this)(sums, i);
+    }
+    return sum;
+  }
+
+ private:
   __device__ float operator()(const float* sums, Index i) const {
     const Index c = i % channels * channel_step + channel, rest = i / channels;
     const Index l = rest % maps + first_map, rest2 = rest / maps;
@@ -78,8 +96,7 @@ struct WeightTerms {
 template <typename Index>
 __device__ void reduce_weight_sums_as(const SweepArgs& args, int channel_step, int64_t number) {
   const WeightTerms<Index> terms(args, channel_step, number);
-  double sum = 0;
-  for (Index i = threadIdx.x; i < terms.count; i += blockDim.x) sum += terms(args.weight_sums, i);
+  double sum = terms.sum(args.weight_sums, threadIdx.x, blockDim.x);
 #pragma unroll
   for (int other = 1; other < 32; other *= 2) sum += __shfl_xor_sync(~0u, sum, other);
   __shared__ double of_warps[8];

@@ -79,18 +79,17 @@ __device__ __forceinline__ void far_forward(const Sequence<G>& at, Rows& out, fl
     float norm[2], factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float mine = norms[2 * r] + norms[2 * r + 1];  // right in a quad's first lane
-      norm[r] = __shfl_sync(~0u, mine, at.lane & ~3u) + args.eps;
+      norm[r] = norms[2 * r] + norms[2 * r + 1] + args.eps;
       if (!at.row_sums()) norm[r] = args.fixed_norm;
       factor[r] = args.far_scale * reciprocal(norm[r]);
     }
-    if (const uint32_t r = at.quad(); r < 2) {  // a lane for each row
-      const uint32_t row = at.row(0) + r * 8;
-      const int token = at.tile() * kBlockDim + int(row);
-      float* kept = at.kept(Entry::factors(G::kMaps) + l * Entry::kRowBytes, kBlockDim) + row;
-      kept[0] = !(live >> row & 1) ? 0.f : r ? factor[1] : factor[0];
-      if (at.row_sums() && token < args.length) normalisers[token] = r ? norm[1] : norm[0];
-    }
+    // A lane for each row; two more have the same numbers.
+    const uint32_t r = at.quad() % 2, row = at.row(0) + r * 8;
+    const int token = at.tile() * kBlockDim + int(row);
+    float* kept = at.kept(Entry::factors(G::kMaps) + l * Entry::kRowBytes, kBlockDim) + row;
+    kept[0] = !(live >> row & 1) ? 0.f : r ? factor[1] : factor[0];
+    store_if(at.row_sums() && token < args.length && at.quad() < 2, normalisers + token,
+             r ? norm[1] : norm[0]);
     normalisers += args.length;
     add_field(at, out, sum, factor, l);
   });
@@ -175,6 +174,17 @@ __device__ __forceinline__ void begin_forward(const Sequence<G>& at, const RowMa
 }
 
 template <typename G>
+__device__ __forceinline__ uint32_t out_stage(const Sequence<G>& at) {
+  return at.memory + G::kStage + at.warp * kTileBytes;
+}
+/// Begins to write a tile of out from its stage, which the warp has shown.
+template <typename G>
+__device__ __forceinline__ void store_out(const Sequence<G>& at, const RowMaps& maps, int tile) {
+  __syncwarp();
+  if (at.lane == 0) begin_store(at, maps, kOut, out_stage(at), tile);
+}
+
+template <typename G>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     forward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ RowMaps maps) {
   Sequence<G> at(args);
@@ -193,8 +203,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     else
       clear(out);
     make_key_features(at);
+    // For all that was written since the last chunk's: a fence waits for stores to memory, too, and
+    // here the last of them are long ago.
     show_to_warpgroup();
-    await_stores_read<0>();  // of out, whose place the next queries get
+    if (at.chunk > 0) store_out(at, maps, at.tile() - kTiles);
     __syncthreads();
     if (threadIdx.x == 0) {
       if (args.chunk_states && at.chunk > 0) keep_state(at), keep_numbers(at, at.chunk - 1);
@@ -203,18 +215,19 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     if (more) begin_next_rows(at, maps);
     far_forward(at, out, normalisers);
     state.begin(at);
-    begin_store(at, maps, kOut, out, at.own_tile(0));
+    await_stores_read<0>();  // of out and the state before
+    stage_rows(at, out, out_stage(at));
     state.finish();
     if (more) finish_rows(at, 1);
-    await_stores_read<1>();  // of the state
     __syncthreads();
     if (!more) break;
     state.show(at);
     ++at.chunk;
   }
+  show_to_warpgroup();
+  store_out(at, maps, at.tile());
   if (args.made.sums) state.store(at);
   if (args.chunk_states) {
-    show_to_warpgroup();
     __syncthreads();
     if (threadIdx.x == 0) keep_numbers(at, at.chunk), commit_bulk_stores();
   }

@@ -23,7 +23,7 @@ template <typename G>
 struct ForwardState {
   static constexpr int kPairs = (G::kMaps + 1) / 2;  // of maps
   Rows sums[kPairs];
-  float of_rows[kPairs][4];  // of feature rows: a quad's first lane has [0] and [2], g and g + 8
+  float of_rows[kPairs][4];  // of feature rows: [0] and [2] are of channels g and g + 8
 
   __device__ __forceinline__ ForwardState() {
 #pragma unroll
@@ -64,7 +64,7 @@ struct ForwardState {
   }
   static __device__ __forceinline__ int block(const Sequence<G>& at) { return at.warp % 2; }
 
-  /// Writes it as an operand. Barriers before and after are the caller's.
+  /// Writes it as an operand. Barriers before and after are the caller's, and show_to_warpgroup.
   __device__ __forceinline__ void show(const Sequence<G>& at) const {
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
@@ -76,18 +76,17 @@ struct ForwardState {
         store_turned_matrix(at.memory + place + s * kTileBytes + (by_row(at.lane) ^ block(at) * 32),
                             f);
       }
-      if (at.quad() == 0) {
-        // As two numbers, the second what rounding the first took away, in rows of their own.
-        Elem* rows = shared_at<Elem>(place) + kDim * kDim + block(at) * kBlockDim + at.row(0);
+      // As two numbers, the second what rounding the first took away, in rows of their own: four
+      // times, so that every lane of four finds a product with them among its columns.
+      const uint32_t t = at.quad(), rows = place + (kDim + 2 * t) * kRowBytes + at.row(0) * 2;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float sum = of_rows[i][2 * r];
-          const Elem high = Elem(sum);
-          rows[r * 8] = high, rows[kDim + r * 8] = Elem(sum - float(high));
-        }
+      for (int r = 0; r < 2; ++r) {
+        const float sum = of_rows[i][2 * r];
+        const Elem high = Elem(sum);
+        Elem* to = shared_at<Elem>(rows + (((block(at) * 2 + r) ^ t) << 4));
+        to[0] = high, to[kDim] = Elem(sum - float(high));
       }
     }
-    show_to_warpgroup();
   }
   /// The state after the last token, to args.made: [pairs][maps][D][Dv] and [D].
   __device__ void store(const Sequence<G>& at) const {

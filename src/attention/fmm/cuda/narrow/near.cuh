@@ -210,14 +210,13 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out, flo
     factor[r] = total[r] > 0.f ? at.args.keep_factor * reciprocal(total[r]) : 0.f;
     log_sum[r] = total[r] > 0.f ? base[r] + __log2f(total[r]) : INFINITY;
   }
-  if (const uint32_t r = at.quad(); r < 2) {  // a lane for each row
-    const uint32_t row = at.row(0) + r * 8;
-    // Infinity for rows that saw nothing or are dead: every later exp(score - log_sum_exp) is 0.
-    const float mine = live >> row & 1 ? (r ? log_sum[1] : log_sum[0]) : INFINITY;
-    at.kept(Entry::log_sums(G::kMaps), kBlockDim)[row] = mine;
-    const int token = at.tile() * kBlockDim + int(row);
-    if (token < at.args.length) log_sum_exp[token] = mine * (1.f / kLog2E);
-  }
+  // A lane for each row; two more have the same numbers.
+  const uint32_t r = at.quad() % 2, row = at.row(0) + r * 8;
+  // Infinity for rows that saw nothing or are dead: every later exp(score - log_sum_exp) is 0.
+  const float mine = live >> row & 1 ? (r ? log_sum[1] : log_sum[0]) : INFINITY;
+  at.kept(Entry::log_sums(G::kMaps), kBlockDim)[row] = mine;
+  const int token = at.tile() * kBlockDim + int(row);
+  store_if(token < at.args.length && at.quad() < 2, log_sum_exp + token, mine * (1.f / kLog2E));
   const float* weights = at.weights(G::kMaps) + at.quad() * 2;
 #pragma unroll
   for (int n = 0; n < kBlocks * 2; ++n) {

@@ -47,6 +47,21 @@ __device__ __forceinline__ void round_seen(Fragment (&f)[kTiles], const Block (&
   make_seen<kBefore>(f, warp, [&](int t) { return rounded(c[t]); });
 }
 
+/// Products of pairs, in bf16.
+__device__ __forceinline__ Fragment products_of(const Fragment& a, const Fragment& b) {
+  Fragment f;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) f.r[j] = as_bits(__hmul2(as_pair(a.r[j]), as_pair(b.r[j])));
+  return f;
+}
+/// Sums over 32 columns, those of row g in [0] and of g + 8 in [2]: tensor cores add up, and every
+/// lane has them.
+__device__ __forceinline__ void sum_columns(float (&sums)[4], const Fragment& first,
+                                            const Fragment& second) {
+  Bf16::begin(sums, first, {{kOnes, kOnes}});
+  Bf16::multiply(sums, second, {{kOnes, kOnes}});
+}
+
 /// Rows of v or grad_out times a field's weights.
 template <typename G>
 __device__ __forceinline__ void weigh(const Sequence<G>& at, Fragments& f, int field) {

@@ -26,8 +26,8 @@ __device__ __forceinline__ void begin_chunk(const Sequence<G>& at, const RowMaps
                                             const CopyEvent& event) {
   maps.of[tensor].begin_load(to, at.b, chunk * kRows, at.h, event);
 }
-/// Rows of dead tokens, whatever memory has there, become zeros: in the warp's tile of a chunk that
-/// has arrived. A barrier must follow.
+/// Rows of dead tokens, whatever memory has there, become zeros, also for products of a warpgroup:
+/// in the warp's tile of a chunk that has arrived. A barrier must follow.
 template <typename G>
 __device__ __forceinline__ void clear_dead(const Sequence<G>& at, uint32_t chunk, uint32_t live) {
   if (live == 0xffffu) return;
@@ -38,13 +38,13 @@ __device__ __forceinline__ void clear_dead(const Sequence<G>& at, uint32_t chunk
     if (!(live >> row & 1))
       asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(to), "r"(0) : "memory");
   }
+  show_to_warpgroup();
 }
 
-/// Begins to write sixteen rows of results by way of `stage`, a tile that nobody else uses until
-/// await_stores_read(); zeros for dead ones.
+/// Sixteen rows of results in `stage`, a tile that nobody else uses until await_stores_read();
+/// zeros for dead ones.
 template <typename G>
-__device__ __forceinline__ void begin_store(const Sequence<G>& at, const RowMaps& maps,
-                                            Tensor tensor, Fragments& f, uint32_t stage) {
+__device__ __forceinline__ void stage_rows(const Sequence<G>& at, Fragments& f, uint32_t stage) {
   const uint32_t live = at.live(at.tile());
   if (live != 0xffffu) {
 #pragma unroll
@@ -55,17 +55,20 @@ __device__ __forceinline__ void begin_store(const Sequence<G>& at, const RowMaps
   __syncwarp();
 #pragma unroll
   for (int s = 0; s < kBlocks; ++s) store_matrix(stage + (by_row(at.lane) ^ s * 32), f[s]);
-  show_to_warpgroup();
-  __syncwarp();
-  if (at.lane == 0) maps.of[tensor].begin_store(stage, at.b, at.tile() * kBlockDim, at.h);
 }
 template <typename G>
-__device__ __forceinline__ void begin_store(const Sequence<G>& at, const RowMaps& maps,
-                                            Tensor tensor, const Rows& results, uint32_t stage) {
+__device__ __forceinline__ void stage_rows(const Sequence<G>& at, const Rows& results,
+                                           uint32_t stage) {
   Fragments f;
 #pragma unroll
   for (int s = 0; s < kBlocks; ++s) f[s] = rounded(results[s]);
-  begin_store(at, maps, tensor, f, stage);
+  stage_rows(at, f, stage);
+}
+/// Begins to write them, as rows of a tile. By one thread, when the warp has shown them.
+template <typename G>
+__device__ __forceinline__ void begin_store(const Sequence<G>& at, const RowMaps& maps,
+                                            Tensor tensor, uint32_t stage, int tile) {
+  maps.of[tensor].begin_store(stage, at.b, tile * kBlockDim, at.h);
 }
 
 }  // namespace fmmformer::cuda::narrow

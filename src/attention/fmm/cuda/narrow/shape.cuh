@@ -43,14 +43,15 @@ struct Shape {
   // Chunks in a ring: the one at hand, and the band's halo or the next. Of a warp's own rows: one;
   // forward, the next.
   static constexpr int kSlots = 2, kOwnSlots = kForward ? 2 : 1;
-  // Rows of a map's state: one for each of v's channels; forward has two more, of eight, for the
-  // sums of feature rows.
+  // Rows of a map's state: one for each of v's channels; forward has eight more for the sums of
+  // feature rows, see ForwardState::show.
   static constexpr int kStateBytes = (kForward ? kDim + 8 : kDim) * kRowBytes;
 
   static constexpr int kBand = 0;                                // [2][slots][rows]
   static constexpr int kOwn = kBand + 2 * kSlots * kChunkBytes;  // [kOwnTensors][own slots][rows]
   static constexpr int kFeatures = kOwn + kOwnTensors * kOwnSlots * kChunkBytes;  // [maps][rows]
-  // Forward: sixteen rows whose first channel is 1, beside those of v for the sums of scores.
+  // Forward: sixteen rows whose first eight channels are 1 and 0 in turns, beside those of v for
+  // the sums of scores: every lane of four has a row's sum.
   static constexpr int kUnits = kFeatures + kMaps * kChunkBytes;
   static constexpr int kStates = kUnits + (kForward ? kTileBytes : 0);   // [maps][kStateBytes]
   static constexpr int kBias = kStates + kMaps * kStateBytes;            // see Band
@@ -72,7 +73,9 @@ struct Shape {
   static constexpr int kKeptNumbers =
       (kRowNumbers + (kOfKeys ? kSlots : 1) * kTiles * kNumberBytes + 15) / 16 * 16;
   static constexpr int kKeptBytes = Entry::number_bytes(kMaps);
-  static constexpr int kBytes = kKeptNumbers + (kForward ? 2 * kKeptBytes : 0);
+  static constexpr int kStage =  // of out
+      (kKeptNumbers + (kForward ? 2 * kKeptBytes : 0) + 511) / 512 * 512;
+  static constexpr int kBytes = kStage + (kForward ? kChunkBytes : 0);
   // Among them: log_sum_exp, for powers of 2 in records; norms or, in records, far_scale / norm;
   // row dots, those of maps with a minus; dropout's bits.
   static constexpr int kLogSumExp = 0, kNorms = 1, kNearDots = 1 + kMaps, kFarDots = 2 + kMaps,

@@ -31,10 +31,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocksOfSm)
   if (threadIdx.x < G::kMaps * kDim) at.sums(G::kMaps)[threadIdx.x] = 0.f;  // of either parity
   if (args.has_near) Band<G>::fill(args);
   clear_later_tiles(at);
-  if (of_keys)
-    clear_weight_sums(at);
-  else if (at.chunk == 0)
-    clear_state_before<G>();
+  if (!of_keys && at.chunk == 0) clear_state_before<G>();
   show_to_warpgroup();
   __syncthreads();
   copy_event<G>(kKeyRows).wait(0);

@@ -54,19 +54,39 @@ __device__ __forceinline__ void clear_later_tiles(const Sequence<G>& at) {
   }
 }
 
+/// Sums for the gradients of the fields' weights, over the warp's keys of v * (gradient of v before
+/// its weight): [s][i] is of channel s * 16 + g + i / 2 * 8 and field 2t + i % 2.
+using WeightSums = float[kBlocks][4];
+
 /// A field's gradient of v before its weight: adds it to dv and to the weight's sums.
 template <typename G>
 __device__ __forceinline__ void add_values(const Sequence<G>& at, int field, const Rows& value_sum,
-                                           const Fragments& v, Rows& dv) {
-  *weight_sum(at, shared_at<float>(G::kWeightSums), field) += sum_channel(value_sum, v, at.lane);
+                                           const Fragments& v, Rows& dv, WeightSums& sums) {
+  // A product with ones adds up rows, for which they are turned; in the field's column alone.
+  const uint32_t column = int(at.lane / 4) == field ? kOnes : 0;
+#pragma unroll
+  for (int s = 0; s < kBlocks; ++s)
+    Bf16::multiply(sums[s], turned(products_of(v[s], rounded(value_sum[s]))), {{column, column}});
   const float ones[2] = {1.f, 1.f};
   add_field(at, dv, value_sum, ones, field);
+}
+/// The warps' sums meet in shared memory, [warps][fields][kDim].
+template <typename G>
+__device__ __forceinline__ void show_weight_sums(const Sequence<G>& at, const WeightSums& sums) {
+#pragma unroll
+  for (int i = 0; i < kBlocks * 4; ++i) {
+    const int field = int(at.quad()) * 2 + i % 2, channel = i / 4 * kBlockDim + int(at.row(i % 4));
+    if (field < G::kFields)
+      shared_at<float>(G::kWeightSums)[(at.warp * G::kFields + field) * kDim + channel] =
+          sums[i / 4][i % 4];
+  }
 }
 
 /// dv += the far fields' gradients. With T the state of the queries after the chunk, f their scaled
 /// rows in it, and x the rows of keys: dv = w (x T + (x f^T) dO).
 template <typename G>
-__device__ __forceinline__ void far_values(const Sequence<G>& at, const Fragments& v, Rows& dv) {
+__device__ __forceinline__ void far_values(const Sequence<G>& at, const Fragments& v, Rows& dv,
+                                           WeightSums& weight_sums) {
   const uint64_t grads = rows_operand(at.own_chunk(1, 0));
   each_map_in_turn<G>([&](int l) {
     const uint64_t queries = rows_operand(query_features(at, 0)) + l * kChunkStep,
@@ -91,7 +111,7 @@ __device__ __forceinline__ void far_values(const Sequence<G>& at, const Fragment
       begin_32<true, true>(value_sum, inner[t], grads + t * (kTileBytes >> 4));
     await_warpgroup_products();
     arrived(value_sum);
-    add_values(at, l, value_sum, v, dv);
+    add_values(at, l, value_sum, v, dv, weight_sums);
   });
 }
 
@@ -165,27 +185,26 @@ __device__ __forceinline__ void clear_dead_keys(const Sequence<G>& at, int offse
   clear_dead(at, at.band_chunk(0, offset), live), clear_dead(at, at.band_chunk(1, offset), live);
 }
 template <typename G>
-__device__ __forceinline__ void clear_weight_sums(const Sequence<G>& at) {
-#pragma unroll
-  for (int field = 0; field < G::kFields; ++field)
-    *weight_sum(at, shared_at<float>(G::kWeightSums), field) = 0.f;
-}
-template <typename G>
 __device__ __forceinline__ void walk_keys(Sequence<G>& at, const RowMaps& maps) {
+  WeightSums weight_sums = {};
+  arrive_at_barrier(kQueriesRead, kBlockThreads);
 #pragma unroll 1
   for (;;) {
     at.forget();
-    await_stores_read<0>();  // of results, where features come
-    meet_block();
     const bool more = at.chunk > 0;
+    await_stores_read<0>();  // of results, where features come
+    __syncwarp();
+    make_key_features(at);
+    // Before the queries ask for the next.
     copy_event<G>(kQueryRows).wait((at.chunks - 1 - at.chunk) & 1);
+    show_to_warpgroup();
+    arrive_at_barrier(kKeysShown, kBlockThreads);
+    named_barrier(kPartsMade, kBlockThreads);
+    // Queries have waited for the rows before these.
     if (more && threadIdx.x == kThreads) {
       copy_event<G>(kKeyRows).expect(2 * kChunkBytes);
       begin_key_rows(at, maps, -2);
     }
-    make_key_features(at);
-    show_to_warpgroup();
-    meet_block();
     Fragments v;
     load_rows(v, at.band_tile(1, at.warp), by_row(at.lane));
     Rows dk, dv;
@@ -194,25 +213,32 @@ __device__ __forceinline__ void walk_keys(Sequence<G>& at, const RowMaps& maps) 
       Rows value_sum;
       near_rows(at, Part::kProbabilities, 1, value_sum);
       near_rows(at, Part::kGradients, 0, dk);
-      add_values(at, G::kMaps, value_sum, v, dv);
+      add_values(at, G::kMaps, value_sum, v, dv, weight_sums);
     } else {
       clear(dk);
     }
-    far_values(at, v, dv);
+    named_barrier(kQueriesShown, kBlockThreads);
+    far_values(at, v, dv, weight_sums);
     Fragments of_values;
 #pragma unroll
     for (int s = 0; s < kBlocks; ++s) of_values[s] = rounded(dv[s]);
     if (more) copy_event<G>(kKeyRows).wait((at.chunks - at.chunk) & 1), clear_dead_keys(at, -2);
-    show_to_warpgroup();
-    arrive_at_barrier(kValuesMade, kBlockThreads);
+    arrive_at_barrier(kPartsRead, kBlockThreads);
     named_barrier(kDotsMade, kBlockThreads);
     far_keys(at, v, dk);
+    if (more) arrive_at_barrier(kQueriesRead, kBlockThreads);
     const uint32_t stage = at.memory + G::kKeyStage + at.warp * kTileBytes;
-    begin_store(at, maps, kDk, dk, stage),
-        begin_store(at, maps, kDv, of_values, stage + kChunkBytes);
+    stage_rows(at, dk, stage), stage_rows(at, of_values, stage + kChunkBytes);
+    show_to_warpgroup();
+    __syncwarp();
+    if (at.lane == 0) {
+      begin_store(at, maps, kDk, stage, at.tile());
+      begin_store(at, maps, kDv, stage + kChunkBytes, at.tile());
+    }
     if (!more) break;
     at.step_back();
   }
+  show_weight_sums(at, weight_sums);
   await_stores_read<0>();
 }
 

@@ -174,14 +174,8 @@ __device__ __forceinline__ void far_queries(const Sequence<G>& at, Rows& dq) {
     }
     Fragments f;
     load_rows(f, query_features(at, l) + at.warp * kTileBytes, by_row(at.lane));
-    float dot[2] = {0.f, 0.f}, of_odd[2] = {0.f, 0.f};
-#pragma unroll
-    for (int i = 0; i < kBlocks * 4; ++i) {
-      float low, high;
-      Bf16::unpack(f[i / 4].r[i % 4], low, high);
-      const float* pair = u[i / 4][i % 4 / 2] + i % 2 * 2;
-      dot[i % 2] += low * pair[0], of_odd[i % 2] += high * pair[1];
-    }
+    float dot[2], sums[4];
+    sum_columns(sums, products_of(f[0], rounded(u[0])), products_of(f[1], rounded(u[1])));
     Elem* dots = shared_at<Elem>(G::kDots) + l * kRows + at.warp * kBlockDim;
     float factor[2], rounded_factor[2];
     load_factors(at, l, factor);
@@ -190,7 +184,7 @@ __device__ __forceinline__ void far_queries(const Sequence<G>& at, Rows& dq) {
     for (int r = 0; r < 2; ++r) {
       // Rows have their factor rounded: a dot must not, being the same for all channels.
       const float scale = factor[r] * reciprocal(fmaxf(rounded_factor[r], kTiny));
-      dot[r] = quad_sum(dot[r] + of_odd[r]) * (of_dots * scale);
+      dot[r] = sums[2 * r] * (of_dots * scale);
     }
     if (const uint32_t r = at.quad(); r < 2) dots[at.row(0) + r * 8] = Elem(r ? dot[1] : dot[0]);
     if (l == G::kMaps - 1) arrive_at_barrier(kDotsMade, kBlockThreads);
@@ -223,22 +217,26 @@ __device__ __forceinline__ void walk_queries(Sequence<G>& at, const RowMaps& map
       clear(dq);
     copy_event<G>(kFarEntry).wait((at.chunks - 1 - at.chunk) & 1);
     await_stores_read<0>();  // of dq, where the next rows come
-    show_to_warpgroup();
-    meet_block();
+    arrive_at_barrier(kPartsMade, kBlockThreads);
+    named_barrier(kQueriesRead, kBlockThreads);
     const bool more = at.chunk > 0;
-    if (more && threadIdx.x == 0) begin_query_rows(at, maps, -1);
     state.show(at);
     make_query_features(at);
     show_to_warpgroup();
-    meet_block();
+    arrive_at_barrier(kQueriesShown, kBlockThreads);
+    named_barrier(kKeysShown, kBlockThreads);
+    if (more && threadIdx.x == 0) begin_query_rows(at, maps, -1);
     far_queries(at, dq);
     named_barrier(kStateRead, kThreads);
     if (more && threadIdx.x == 0) begin_far_entry(at, at.chunk - 1);
     if (at.chunk == 1) clear_state_before<G>();
     const uint32_t stage = at.own_chunk(at.warp / 2, 1) + (2 + at.warp % 2) * kTileBytes;
-    begin_store(at, maps, kDq, dq, stage);
+    stage_rows(at, dq, stage);
+    show_to_warpgroup();
+    __syncwarp();
+    if (at.lane == 0) begin_store(at, maps, kDq, stage, at.tile());
     if (more) state.add(at);
-    named_barrier(kValuesMade, kBlockThreads);
+    named_barrier(kPartsRead, kBlockThreads);
     if (!more) break;
     at.step_back();
     finish_query_rows(at);

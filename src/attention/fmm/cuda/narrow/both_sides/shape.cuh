@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who does what, for gradients of both sides in one walk from the last chunk to the first: a thread
 // block of two warpgroups has a (batch entry, head), and warp w of either has tile w of the chunk,
-// as queries or as keys. A chunk has three phases, each between two barriers:
+// as queries or as keys. Of a chunk they make, in this order:
 //
 //            queries                                     keys
-//   1   feature rows of queries                       feature rows of keys
-//   2   far fields: dq, row dots                      the band: dk, dv; far fields: dv
-//   3   the state after the chunk; of the next one,   far fields: dk
-//       the band: dq, probabilities, gradients
+//   1   the band: dq, probabilities, gradients        feature rows of keys
+//   2   feature rows of queries                       the band: dk, dv
+//   3   far fields: dq, row dots                      far fields: dv
+//   4   the state after the chunk                     far fields: dk
 //
+// Either side waits only for what it needs of the other (Barrier), so that queries are a step ahead
+// with the next chunk's band.
 // Forward kept the state before each chunk, and numbers of its rows (Entry). What the band's keys
 // need of its queries, probabilities and gradients of scores, comes turned from the queries.
 #pragma once
@@ -20,9 +22,19 @@
 namespace fmmformer::cuda::narrow::both_sides {
 
 constexpr int kBlockThreads = 2 * kThreads, kBlocksOfSm = 2;
-// Barriers beside the block's own: all dots are made, for the keys; keys are done with the second
-// phase, for the queries; queries have read the state before the chunk.
-enum Barrier { kDotsMade = 1, kValuesMade, kStateRead };
+// Barriers at which one side arrives and the other waits. Queries arrive when the band's parts are
+// made; when features and state are shown; when dots are made and keys' features read. Keys do when
+// features are shown; when the band's parts are read and the next rows have come; when queries'
+// features and the state are read. Of the queries alone: the state before the chunk is read.
+enum Barrier {
+  kPartsMade = 1,
+  kQueriesShown,
+  kDotsMade,
+  kKeysShown,
+  kPartsRead,
+  kQueriesRead,
+  kStateRead
+};
 constexpr int kNearTiles = kTiles + kGroups - 1;
 constexpr int kPartBytes = kBlockDim * kBlockDim * 2;  // sixteen keys of sixteen queries
 
