@@ -15,14 +15,15 @@ namespace fmmformer::bench {
 namespace {
 
 /// A graph, and how often it is replayed for one duration. Launching the first costs the host a few
-/// microseconds, in which the GPU waits: over a millisecond's worth of replays these are nothing.
+/// microseconds, in which the GPU waits: half a hundredth of a millisecond's worth of replays, and
+/// of four nothing.
 struct Replays {
   std::unique_ptr<ReplayedGraph> graph;
   int in_a_row = 1;
 
   Replays(const Work& work, const Clock& clock) : graph(std::make_unique<ReplayedGraph>(work)) {
-    constexpr double kLongEnough = 1e-3;
-    constexpr double kMost = 50;
+    constexpr double kLongEnough = 4e-3;
+    constexpr double kMost = 100;
     const Work once = [this] { graph->replay(); };
     clock(once);
     in_a_row = static_cast<int>(std::clamp(std::ceil(kLongEnough / clock(once)), 1.0, kMost));

@@ -38,7 +38,7 @@ __host__ __device__ inline bool has_many_weight_sums(const SweepArgs& args) {
 /// The sums that one number of both gradients stands for, the near field's numbers first, among
 /// those of all thread blocks, [blocks, all_maps + 1, channels]. Of a number that stands for all
 /// channels, only every `channel_step`-th holds anything. Index: 32 bits where they suffice, since
-/// divisions are all that this costs.
+/// divisions are most of what this costs.
 template <typename Index>
 struct WeightTerms {
   bool near;
@@ -57,11 +57,10 @@ struct WeightTerms {
         fields(args.all_maps + 1),
         all_channels(args.all_channels),
         channel_step(channel_step) {
-    const Index number_of_channels = gradient.channels, number_of_heads = gradient.heads;
-    channel = Index(index) % number_of_channels;
-    head = Index(index) / number_of_channels % number_of_heads;
+    const Index row = gradient.channels, map = row * Index(gradient.heads);  // their lengths
+    channel = Index(index) % row, head = Index(index) % map / row;
     const bool of_one_map = near || gradient.maps > 1;
-    first_map = near ? args.all_maps : Index(index) / (number_of_channels * number_of_heads);
+    first_map = near ? args.all_maps : Index(index) / map;
     maps = of_one_map ? 1 : args.all_maps;
     some_heads = gradient.heads == 1 ? heads : 1;
     channels = gradient.channels == 1 ? (all_channels + channel_step - 1) / channel_step : 1;
@@ -69,17 +68,17 @@ struct WeightTerms {
   }
   /// The sum of every `step`-th of them, from number `i` on.
   __device__ double sum(const float* sums, Index i, Index step) const {
-    double sum = 0;
+    double result = 0;
     if (maps * channels * some_heads * segments == 1) {
       // One of each batch entry: nothing to divide, and many are on their way at once.
       const Index stride = heads * fields * all_channels;
       const float* first = sums + (head * fields + first_map) * all_channels + channel;
 #pragma unroll 8
-      for (; i < count; i += step) sum += first[i * stride];
+      for (; i < count; i += step) result += first[i * stride];
     } else {
-      for (; i < count; i += step) sum += (*this)(sums, i);
+      for (; i < count; i += step) result += (*this)(sums, i);
     }
-    return sum;
+    return result;
   }
 
  private:

@@ -177,13 +177,6 @@ template <typename G>
 __device__ __forceinline__ uint32_t out_stage(const Sequence<G>& at) {
   return at.memory + G::kStage + at.warp * kTileBytes;
 }
-/// Begins to write a tile of out from its stage, which the warp has shown.
-template <typename G>
-__device__ __forceinline__ void store_out(const Sequence<G>& at, const RowMaps& maps, int tile) {
-  __syncwarp();
-  if (at.lane == 0) begin_store(at, maps, kOut, out_stage(at), tile);
-}
-
 template <typename G>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     forward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ RowMaps maps) {
@@ -204,9 +197,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
       clear(out);
     make_key_features(at);
     // For all that was written since the last chunk's: a fence waits for stores to memory, too, and
-    // here the last of them are long ago.
+    // those of the far fields are long ago.
     show_to_warpgroup();
-    if (at.chunk > 0) store_out(at, maps, at.tile() - kTiles);
+    if (at.chunk > 0) begin_store(at, maps, kOut, out_stage(at), at.tile() - kTiles);
     __syncthreads();
     if (threadIdx.x == 0) {
       if (args.chunk_states && at.chunk > 0) keep_state(at), keep_numbers(at, at.chunk - 1);
@@ -225,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     ++at.chunk;
   }
   show_to_warpgroup();
-  store_out(at, maps, at.tile());
+  begin_store(at, maps, kOut, out_stage(at), at.tile());
   if (args.made.sums) state.store(at);
   if (args.chunk_states) {
     __syncthreads();

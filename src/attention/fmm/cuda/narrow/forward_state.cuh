@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The far fields' state in forward: sums over tokens of (feature row) x (value row, 1), which are
 // products of the warpgroup. One has 64 rows, the channels of two maps, and forty columns: v's, and
-// ones, whose product is the sums of feature rows. A warp has sixteen channels of either pair of
-// maps; of the last pair, half where the number of maps is odd. Rounded, all of it is an operand in
-// shared memory, [maps][v's channels and two more][features].
+// 1 and 0 in turns, whose product is the sums of feature rows. A warp has sixteen channels of
+// either pair of maps; of the last pair, half where the number of maps is odd. Rounded, all of it
+// is an operand in shared memory, [maps][v's channels and eight more][features].
 #pragma once
 
 #include "attention/fmm/cuda/narrow/sequence.cuh"

@@ -17,9 +17,9 @@ constexpr int kBothSidesBytes = 115712;  // of shared memory for a block of grad
 constexpr int kFewestPairs = 256;        // below, strips of a sequence fill the GPU better
 
 /// What forward keeps of a chunk for gradient_sweep, in this order: the state before it, bf16
-/// [maps][40][32] as a warpgroup's operand, key sums among its rows (see State); far_scale / norm
-/// of the chunk's rows, float [maps][64], and their log_sum_exp for powers of 2, float [64], 0 and
-/// infinity for dead ones; dropout's bits, a word for each lane of four tiles.
+/// [maps][40][32] as a warpgroup's operand, key sums among its rows (ForwardState::show); far_scale
+/// / norm of the chunk's rows, float [maps][64], and their log_sum_exp for powers of 2, float [64],
+/// 0 and infinity for dead ones; dropout's bits, a word for each lane of four tiles.
 struct Entry {
   static constexpr int kStateBytes = (kDim + 8) * kDim * 2, kRowBytes = kRows * 4, kBitBytes = 512;
   static constexpr int factors(int maps) { return maps * kStateBytes; }

@@ -26,8 +26,8 @@ __device__ __forceinline__ void begin_chunk(const Sequence<G>& at, const RowMaps
                                             const CopyEvent& event) {
   maps.of[tensor].begin_load(to, at.b, chunk * kRows, at.h, event);
 }
-/// Rows of dead tokens, whatever memory has there, become zeros, also for products of a warpgroup:
-/// in the warp's tile of a chunk that has arrived. A barrier must follow.
+/// Rows of dead tokens, whatever memory has there, become zeros: in the warp's tile of a chunk that
+/// has arrived. A barrier must follow and, before products of a warpgroup, show_to_warpgroup.
 template <typename G>
 __device__ __forceinline__ void clear_dead(const Sequence<G>& at, uint32_t chunk, uint32_t live) {
   if (live == 0xffffu) return;
@@ -38,7 +38,6 @@ __device__ __forceinline__ void clear_dead(const Sequence<G>& at, uint32_t chunk
     if (!(live >> row & 1))
       asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};\n" ::"r"(to), "r"(0) : "memory");
   }
-  show_to_warpgroup();
 }
 
 /// Sixteen rows of results in `stage`, a tile that nobody else uses until await_stores_read();
@@ -64,11 +63,12 @@ __device__ __forceinline__ void stage_rows(const Sequence<G>& at, const Rows& re
   for (int s = 0; s < kBlocks; ++s) f[s] = rounded(results[s]);
   stage_rows(at, f, stage);
 }
-/// Begins to write them, as rows of a tile. By one thread, when the warp has shown them.
+/// Begins to write them, as rows of a tile, when the warp has shown them.
 template <typename G>
 __device__ __forceinline__ void begin_store(const Sequence<G>& at, const RowMaps& maps,
                                             Tensor tensor, uint32_t stage, int tile) {
-  maps.of[tensor].begin_store(stage, at.b, tile * kBlockDim, at.h);
+  __syncwarp();
+  if (at.lane == 0) maps.of[tensor].begin_store(stage, at.b, tile * kBlockDim, at.h);
 }
 
 }  // namespace fmmformer::cuda::narrow

@@ -7,13 +7,6 @@
 
 namespace fmmformer::cuda::narrow {
 
-/// Without a branch, which costs more than the store.
-__device__ __forceinline__ void store_if(bool wanted, float* to, float x) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.f32 [%0], %1;\n}\n" ::"l"(to),
-               "f"(x), "r"(int(wanted))
-               : "memory");
-}
-
 template <typename G>
 struct Sequence {
   const SweepArgs& args;
@@ -128,8 +121,8 @@ struct Sequence {
     if constexpr (G::kForward) {
       if (threadIdx.x < kTileBytes / 16) {
         const uint32_t row = threadIdx.x / 4, piece = threadIdx.x % 4;
-        const uint32_t pair = piece == 0 ? kOnes & 0xffffu : 0;
-        *shared_at<uint4>(G::kUnits + place(row, piece)) = make_uint4(pair, pair, pair, pair);
+        const uint32_t one = piece == 0 ? kOnes & 0xffffu : 0;
+        *shared_at<uint4>(G::kUnits + place(row, piece)) = make_uint4(one, one, one, one);
       }
     }
     for (int i = threadIdx.x; i < G::kMaps * G::kStateBytes / 16; i += blockDim.x)

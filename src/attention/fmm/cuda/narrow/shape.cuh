@@ -139,6 +139,12 @@ __device__ __forceinline__ T* shared_at(int offset) {
   return reinterpret_cast<T*>(dynamic_memory + offset);
 }
 
+/// Writes a number to memory where it is wanted, without a branch, which costs more than the store.
+__device__ __forceinline__ void store_if(bool wanted, float* to, float x) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.f32 [%0], %1;\n}\n" ::"l"(to),
+               "f"(x), "r"(int(wanted))
+               : "memory");
+}
 __device__ __forceinline__ float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

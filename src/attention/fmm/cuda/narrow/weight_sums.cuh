@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums for the gradients of weights that differ by channel: over tokens of v_j * (gradient of v
-// before its weight). Every warp has its own, and a lane those of one channel.
+// before its weight). Every warp has its own; in the keys' sweep a lane has those of one channel.
 #pragma once
 
 #include "attention/fmm/cuda/narrow/sequence.cuh"

@@ -4,6 +4,7 @@
 
 #include "attention/fmm/cuda/narrow/both_sides/keys.cuh"
 #include "attention/fmm/cuda/narrow/both_sides/queries.cuh"
+#include "attention/fmm/cuda/narrow/weight_sums.cuh"
 
 namespace fmmformer::cuda::narrow::both_sides {
 

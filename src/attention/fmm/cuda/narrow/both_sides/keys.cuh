@@ -4,7 +4,6 @@
 
 #include "attention/fmm/cuda/narrow/both_sides/shape.cuh"
 #include "attention/fmm/cuda/narrow/forward.cuh"
-#include "attention/fmm/cuda/narrow/weight_sums.cuh"
 
 namespace fmmformer::cuda::narrow::both_sides {
 
@@ -62,7 +61,7 @@ using WeightSums = float[kBlocks][4];
 template <typename G>
 __device__ __forceinline__ void add_values(const Sequence<G>& at, int field, const Rows& value_sum,
                                            const Fragments& v, Rows& dv, WeightSums& sums) {
-  // A product with ones adds up rows, for which they are turned; in the field's column alone.
+  // Turned, tokens are columns: a product with ones adds them up, in the field's column alone.
   const uint32_t column = int(at.lane / 4) == field ? kOnes : 0;
 #pragma unroll
   for (int s = 0; s < kBlocks; ++s)
@@ -70,7 +69,7 @@ __device__ __forceinline__ void add_values(const Sequence<G>& at, int field, con
   const float ones[2] = {1.f, 1.f};
   add_field(at, dv, value_sum, ones, field);
 }
-/// The warps' sums meet in shared memory, [warps][fields][kDim].
+/// Where store_weight_sums finds them.
 template <typename G>
 __device__ __forceinline__ void show_weight_sums(const Sequence<G>& at, const WeightSums& sums) {
 #pragma unroll
@@ -183,24 +182,25 @@ __device__ __forceinline__ void clear_dead_keys(const Sequence<G>& at, int offse
   if (at.chunk + offset < 0) return;  // there are zeros
   const uint32_t live = at.live(at.tile() + offset * kTiles);
   clear_dead(at, at.band_chunk(0, offset), live), clear_dead(at, at.band_chunk(1, offset), live);
+  if (live != 0xffffu) show_to_warpgroup();
 }
 template <typename G>
 __device__ __forceinline__ void walk_keys(Sequence<G>& at, const RowMaps& maps) {
   WeightSums weight_sums = {};
-  arrive_at_barrier(kQueriesRead, kBlockThreads);
+  arrive_at_barrier(kQueriesRead, kBlockThreads);  // there is nothing to read yet
 #pragma unroll 1
   for (;;) {
     at.forget();
     const bool more = at.chunk > 0;
-    await_stores_read<0>();  // of results, where features come
+    await_stores_read<0>();  // of results, where features come or the next results
     __syncwarp();
     make_key_features(at);
-    // Before the queries ask for the next.
+    // Before the queries ask for the next: an event tells two turns apart, not three.
     copy_event<G>(kQueryRows).wait((at.chunks - 1 - at.chunk) & 1);
     show_to_warpgroup();
     arrive_at_barrier(kKeysShown, kBlockThreads);
     named_barrier(kPartsMade, kBlockThreads);
-    // Queries have waited for the rows before these.
+    // Queries have seen the rows before these arrive.
     if (more && threadIdx.x == kThreads) {
       copy_event<G>(kKeyRows).expect(2 * kChunkBytes);
       begin_key_rows(at, maps, -2);
@@ -230,11 +230,8 @@ __device__ __forceinline__ void walk_keys(Sequence<G>& at, const RowMaps& maps) 
     const uint32_t stage = at.memory + G::kKeyStage + at.warp * kTileBytes;
     stage_rows(at, dk, stage), stage_rows(at, of_values, stage + kChunkBytes);
     show_to_warpgroup();
-    __syncwarp();
-    if (at.lane == 0) {
-      begin_store(at, maps, kDk, stage, at.tile());
-      begin_store(at, maps, kDv, stage + kChunkBytes, at.tile());
-    }
+    begin_store(at, maps, kDk, stage, at.tile());
+    begin_store(at, maps, kDv, stage + kChunkBytes, at.tile());
     if (!more) break;
     at.step_back();
   }

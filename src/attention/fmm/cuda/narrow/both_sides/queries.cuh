@@ -202,6 +202,7 @@ __device__ __forceinline__ void finish_query_rows(const Sequence<G>& at) {
   copy_event<G>(kKeyRows).wait(turn), copy_event<G>(kQueryRows).wait(turn);
   const uint32_t live = at.live(at.tile());
   clear_dead(at, at.own_chunk(0, 0), live), clear_dead(at, at.own_chunk(1, 0), live);
+  if (live != 0xffffu) show_to_warpgroup();
 }
 template <typename G>
 __device__ __forceinline__ void walk_queries(Sequence<G>& at, const RowMaps& maps) {
@@ -215,9 +216,9 @@ __device__ __forceinline__ void walk_queries(Sequence<G>& at, const RowMaps& map
       near_queries(band, dq);
     else
       clear(dq);
+    arrive_at_barrier(kPartsMade, kBlockThreads);
     copy_event<G>(kFarEntry).wait((at.chunks - 1 - at.chunk) & 1);
     await_stores_read<0>();  // of dq, where the next rows come
-    arrive_at_barrier(kPartsMade, kBlockThreads);
     named_barrier(kQueriesRead, kBlockThreads);
     const bool more = at.chunk > 0;
     state.show(at);
@@ -233,8 +234,7 @@ __device__ __forceinline__ void walk_queries(Sequence<G>& at, const RowMaps& map
     const uint32_t stage = at.own_chunk(at.warp / 2, 1) + (2 + at.warp % 2) * kTileBytes;
     stage_rows(at, dq, stage);
     show_to_warpgroup();
-    __syncwarp();
-    if (at.lane == 0) begin_store(at, maps, kDq, stage, at.tile());
+    begin_store(at, maps, kDq, stage, at.tile());
     if (more) state.add(at);
     named_barrier(kPartsRead, kBlockThreads);
     if (!more) break;

@@ -22,18 +22,18 @@
 namespace fmmformer::cuda::narrow::both_sides {
 
 constexpr int kBlockThreads = 2 * kThreads, kBlocksOfSm = 2;
-// Barriers at which one side arrives and the other waits. Queries arrive when the band's parts are
-// made; when features and state are shown; when dots are made and keys' features read. Keys do when
-// features are shown; when the band's parts are read and the next rows have come; when queries'
-// features and the state are read. Of the queries alone: the state before the chunk is read.
+/// Barriers at which one side arrives and the other waits; the last is the queries' own. What has
+/// happened, and what the one who waits may therefore do:
 enum Barrier {
-  kPartsMade = 1,
-  kQueriesShown,
-  kDotsMade,
-  kKeysShown,
-  kPartsRead,
-  kQueriesRead,
-  kStateRead
+  // Of the queries.
+  kPartsMade = 1,  // the band's; k and v have come: keys may read them and ask for the next rows
+  kQueriesShown,   // features, and the state after the chunk
+  kDotsMade,       // and keys' features are read: keys may have their results there
+  // Of the keys.
+  kKeysShown,  // features; the band's rows are read, q and grad_out seen: queries may ask for more
+  kPartsRead,  // the band's, and the next k and v have come: queries may go on with those
+  kQueriesRead,  // features, dots, the state and sums of later queries: there may be others
+  kStateRead     // the one before the chunk: the next may come
 };
 constexpr int kNearTiles = kTiles + kGroups - 1;
 constexpr int kPartBytes = kBlockDim * kBlockDim * 2;  // sixteen keys of sixteen queries
@@ -58,12 +58,11 @@ struct Shape {
   static constexpr int kQueries = kFeatures + kMaps * kChunkBytes;   // of queries, scaled
   static constexpr int kStates = kQueries + kMaps * kChunkBytes;     // after: [maps][kStateBytes]
   static constexpr int kBefore = kStates + kMaps * kStateBytes;      // before: see Entry
-  // For dk and dv: features of two maps, of use to no one any more; or where queries still read
-  // the last, of their own.
+  // For dk and dv: features of two maps, of use to no one any more; of one map they are too few.
   static constexpr int kAfterStates = kBefore + kMaps * Entry::kStateBytes;
-  static constexpr int kKeyStage = kMaps > 2 ? kFeatures : kAfterStates;
+  static constexpr int kKeyStage = kMaps > 1 ? kFeatures : kAfterStates;
   static constexpr int kNear =
-      kAfterStates + (kMaps > 2 ? 0 : 2 * kChunkBytes);  // [kNearTiles][2][groups]
+      kAfterStates + (kMaps > 1 ? 0 : 2 * kChunkBytes);  // [kNearTiles][2][groups]
   static constexpr int kBias = kNear + kNearTiles * 2 * kGroups * kPartBytes;  // see Band
   static constexpr int kWeights = kBias + 2 * kGroups * kWarpSize * 16;        // see load_weights
   static constexpr int kOperands = kWeights + kFields * kDim * 4;

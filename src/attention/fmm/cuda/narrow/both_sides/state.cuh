@@ -32,7 +32,8 @@ struct StateAfter {
       if ((i + at.warp) % 2 == 0) add_dots(at, Share::feature_block(at, i));
     }
   }
-  /// Writes it as an operand, when nobody reads the one before. A barrier must follow.
+  /// Writes it as an operand, when nobody reads the one before. show_to_warpgroup and a barrier
+  /// must follow.
   __device__ __forceinline__ void show(const Sequence<G>& at) const {
 #pragma unroll
     for (int i = 0; i < G::kMaps; ++i) {
