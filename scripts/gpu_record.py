@@ -63,7 +63,8 @@ def sanitizer_check(tool: str, path: pathlib.Path) -> dict:
     log = path.read_text(encoding="utf-8", errors="replace")
     summaries = list(SUMMARY.finditer(log))
     if not summaries:
-        return not_run(tool, "compute-sanitizer ended without a summary")
+        missing = "is not installed" in log
+        return not_run(tool, "compute-sanitizer " + ("is not installed" if missing else "ended without a summary"))
     last = summaries[-1]
     errors = int(last["errors"] or last["races"] or 0)
     note = f"{errors} errors" + (f", {last['warnings']} warnings" if last["warnings"] else "")
