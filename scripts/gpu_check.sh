@@ -7,18 +7,19 @@
 #
 #   scripts/gpu_check.sh [FOLDER] [STEP..]
 #
-# Steps: attention fast_weight scaling python cpp verify memcheck racecheck (default: all). When the script is interrupted,
-# the record has what was done by then.
+# Steps: attention fast_weight scaling python cpp verify memcheck (default: these), racecheck. The last takes long and calls
+# some barriers that are right a hazard (docs/adr/0027-chunks-of-narrow-heads.md). When the script is interrupted, the record
+# has what was done by then; a step that runs again replaces what it left before.
 #
 # FMMFORMER_LIBRARY, FMMFORMER_PROGRAM, FMMFORMER_CPP_TESTS and PYTHON name a library, program, folder of C++ tests and
-# Python other than the build's and .venv's. RACECHECK_SECONDS bounds racecheck (default: 1200). PYTHON_PEERS=1 also times
-# FlexAttention, flash-attn and fla.
+# Python other than the build's and .venv's. PYTHON_PEERS=1 also times FlexAttention, flash-attn and
+# fla.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 out=${1:-gpu-check}
 shift || true
 steps=("$@")
-[ $# -gt 0 ] || steps=(attention fast_weight scaling python cpp verify memcheck racecheck)
+[ $# -gt 0 ] || steps=(attention fast_weight scaling python cpp verify memcheck)
 python=${PYTHON:-.venv/bin/python}
 program=${FMMFORMER_PROGRAM:-build/fmmformer}
 cpp_tests=${FMMFORMER_CPP_TESTS:-build/tests}
@@ -42,13 +43,12 @@ step_cpp() {
   return $status
 }
 step_verify() { "$program" verify --device cuda --json "$out/verify.json"; }
-# A tool, and the seconds that it may take.
 sanitizer() {
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed; skipped"; return 0; }
-  timeout "$2" compute-sanitizer --tool "$1" --error-exitcode 1 --print-limit 5 "$program" verify --quick --device cuda
+  compute-sanitizer --tool "$1" --error-exitcode 1 --print-limit 5 "$program" verify --quick --device cuda
 }
-step_memcheck() { sanitizer memcheck 3600; }
-step_racecheck() { sanitizer racecheck "${RACECHECK_SECONDS:-1200}"; }
+step_memcheck() { sanitizer memcheck; }
+step_racecheck() { sanitizer racecheck; }
 step_attention() {
   "$program" bench attention --device cuda --json "$out/attention.json" \
     ${PYTHON_PEERS:+--python-peers --python "$python"}
@@ -61,12 +61,14 @@ step_scaling() { "$program" bench scaling --device cuda --json "$out/scaling.jso
 
 # A step alone, for all to see; or beside others, whose end alone is shown.
 run_alone() {
-  local begin=$SECONDS
+  local begin=$SECONDS status=0
   printf '\n=== %s\n' "$1"
-  if "step_$1" 2>&1 | tee "$out/$1.log"; then echo "ok, $((SECONDS - begin)) s"; else
-    echo "FAILED, $((SECONDS - begin)) s"
-    return 1
-  fi
+  # As a job: bash heeds a signal while it waits, not while a program runs.
+  { "step_$1" 2>&1 | tee "$out/$1.log"; } &
+  pids=($!)
+  wait $! || status=1
+  echo "$([ $status -eq 0 ] && echo ok || echo FAILED), $((SECONDS - begin)) s"
+  return $status
 }
 run_beside() {
   local begin=$SECONDS status=0 word=ok
@@ -74,14 +76,36 @@ run_beside() {
   printf '\n=== %s: %s, %d s\n%s\n' "$1" "$word" $((SECONDS - begin)) "$(tail -n 3 "$out/$1.log")"
   return $status
 }
+# What a step leaves for the record. What an earlier run left is no result of this one.
+forget() {
+  case $1 in
+    cpp) rm -rf "$out/cpp" ;;
+    *) rm -f "$out/$1.json" "$out/$1.xml" "$out/$1.log" ;;
+  esac
+}
+# A process and all that it began.
+end() {
+  local child
+  for child in $(pgrep -P "$1"); do end "$child"; done
+  kill "$1" 2>/dev/null
+}
+stop() {
+  trap - INT TERM
+  for pid in "${pids[@]}"; do end "$pid"; done
+  wait
+  write_record
+  exit "$1"
+}
 write_record() { "$python" scripts/gpu_record.py "$out"; }
 
 nvidia-smi -L || { echo "gpu_check: no GPU here"; exit 1; }
 for step in "${steps[@]}"; do
   declare -F "step_$step" >/dev/null || { echo "gpu_check: there is no step $step" >&2; exit 2; }
 done
+for step in "${steps[@]}"; do forget "$step"; done
 failed=0 jobs=() pids=()
-trap 'trap - INT TERM; kill "${pids[@]}" 2>/dev/null; write_record; exit 130' INT TERM
+trap 'stop 130' INT
+trap 'stop 143' TERM
 for step in "${steps[@]}"; do
   case $step in
     # Alone: what else runs would be measured, too.
@@ -91,6 +115,7 @@ for step in "${steps[@]}"; do
 done
 # The references of `verify` and of the tests use all cores that they may have.
 [ ${#jobs[@]} -le 1 ] || export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(($(nproc) / ${#jobs[@]} + 1))}
+pids=()
 for step in "${jobs[@]}"; do run_beside "$step" & pids+=($!); done
 [ ${#jobs[@]} -eq 0 ] || printf '\n=== beside each other: %s\n' "${jobs[*]}"
 for pid in "${pids[@]}"; do wait "$pid" || failed=1; done

@@ -59,7 +59,8 @@ def test_a_check_of_a_gpu_becomes_one_record(tmp_path: pathlib.Path) -> None:
     (tmp_path / "cpp" / "bench_test.xml").write_text(
         '<testsuites tests="2"><testsuite tests="2" failures="0" skipped="0" errors="0"/></testsuites>')
     (tmp_path / "verify.json").write_text(json.dumps({"cases": [{"passed": True}, {"passed": False}]}))
-    (tmp_path / "memcheck.log").write_text("=========\n========= ERROR SUMMARY: 0 errors\n")
+    (tmp_path / "memcheck.log").write_text(
+        "9 of 9 within their allowance (AVX-512, 35.7 s)\n=========\n========= ERROR SUMMARY: 0 errors\n")
     (tmp_path / "attention.json").write_text(
         json.dumps({"kind": "gpu", "machine": {"gpu": "a GPU"}, "timings": [{"case": "gpu_text"}]}))
     (tmp_path / "fast_weight.json").write_text(json.dumps({"timings": [{"case": "fast_weight"}], "bars": [{"met": True}]}))
@@ -93,3 +94,24 @@ def test_a_sanitizer_fails_by_its_errors_and_its_warnings_are_named(
     log.write_text(f"9 of 9 within their allowance (AVX-512, 35.7 s)\n========= {summary}\n")
     check = gpu_record.sanitizer_check("tool", log)
     assert (check["failed"], check["note"]) == (failed, note)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("compute-sanitizer is not installed; skipped\n", "is not installed"),
+        ("ok   one_case\n", "ended without a summary"),
+        ("ok   one_case\n========= ERROR SUMMARY: 0 errors\n", "did not come to its end"),
+    ],
+)
+def test_a_sanitizer_that_did_not_come_to_its_end_has_passed_nothing(tmp_path: pathlib.Path, text: str, why: str) -> None:
+    log = tmp_path / "tool.log"
+    log.write_text(text)
+    check = gpu_record.sanitizer_check("tool", log)
+    assert "passed" not in check and why in check["note"]
+
+
+def test_a_sanitizer_under_which_a_case_is_wrong_has_failed(tmp_path: pathlib.Path) -> None:
+    log = tmp_path / "tool.log"
+    log.write_text("8 of 9 within their allowance (AVX-512, 35.7 s)\n========= ERROR SUMMARY: 0 errors\n")
+    assert gpu_record.sanitizer_check("tool", log)["failed"] == 1

@@ -36,7 +36,7 @@ enum class Layout { kBnhd, kBhnd };
 
 enum class CaseTag {
   kVerify,       // small enough for the dense double reference
-  kVerifyOnGpu,  // with as many heads as fill a GPU: of use there alone, where it is quick
+  kVerifyOnGpu,  // with as many heads as fill a GPU: of use there alone, and quick
   kQuick,        // part of `verify --quick`
   kPaper,        // a shape of the paper's experiments, scaled down
   kTiming,       // a row of `bench attention`

@@ -37,7 +37,7 @@ struct Job {
   std::function<CaseReport(c10::ScalarType, const c10::Device&)> verify;
 };
 
-/// Whether `verify` takes a case: on this device, or on any.
+/// Whether `verify` takes a case on a GPU, or on a CPU.
 bool is_verified(const AttentionCase& one, bool on_gpu) {
   return one.has_tag(CaseTag::kVerify) || (on_gpu && one.has_tag(CaseTag::kVerifyOnGpu));
 }
@@ -64,6 +64,7 @@ std::vector<Job> all_jobs() {
 Job job_named(const std::vector<Job>& jobs, const std::string& name) {
   for (const Job& job : jobs) {
     if (job.attention_case.name != name) continue;
+    // Who asks for a case by name gets it anywhere.
     if (is_verified(job.attention_case, /*on_gpu=*/true)) return job;
     throw UsageError("case '" + name +
                      "' is for timing and too large for the reference; --list shows the others");
