@@ -130,6 +130,45 @@ __global__ void reduce_kernel(const __grid_constant__ SweepArgs args, int channe
   if (share == 0) store_weight(terms.gradient, terms.index, parts[threadIdx.x]);
 }
 
+// The same where a number stands for one head, channel and map, and sequences are not cut: a block
+// has a warp's width of channels of a head and field, `rows` sums of each. Nothing is divided,
+// which would take longer than all else.
+__global__ void reduce_rows_kernel(const __grid_constant__ SweepArgs args, int rows) {
+  constexpr int kShares = kThreads / kWarpSize;
+  const int64_t channel = blockIdx.x * kWarpSize + threadIdx.x, head = blockIdx.y,
+                field = blockIdx.z;
+  const bool near = field == args.all_maps;
+  const WeightGradient& gradient = near ? args.near_gradient : args.far_gradient;
+  if (!gradient.data) return;
+  const int64_t fields = args.all_maps + 1, row_length = args.heads * fields * args.all_channels;
+  const float* first = args.weight_sums + (head * fields + field) * args.all_channels + channel;
+  double sum = 0;
+#pragma unroll 8
+  for (int row = threadIdx.y; row < rows; row += kShares) sum += first[row * row_length];
+  __shared__ double parts[kShares][kWarpSize];
+  parts[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0) return;
+  for (int share = 1; share < kShares; ++share) sum += parts[share][threadIdx.x];
+  store_weight(gradient, ((near ? 0 : field) * args.heads + head) * args.all_channels + channel,
+               sum);
+}
+/// Whether it serves a call.
+bool reduces_in_rows(const SweepArgs& args) {
+  const auto fits = [&](const WeightGradient& gradient, int maps) {
+    return !gradient.data || (gradient.maps == maps && gradient.heads == args.heads &&
+                              gradient.channels == args.all_channels);
+  };
+  return args.segments == 1 && args.all_channels % kWarpSize == 0 && fits(args.near_gradient, 1) &&
+         fits(args.far_gradient, args.all_maps);
+}
+/// The sums that every number has of each head: of batch entries, unless a thread block has
+/// several.
+int64_t summed_rows(const SweepArgs& args) {
+  if (args.walks != Walks::kNarrow || args.precise || !args.chunk_states) return args.batch;
+  return narrow::Launcher::gradient_blocks(args) / args.heads;
+}
+
 /// All of the operator's maps, the first ones of the paper's, in bf16 or fp32.
 bool has_paper_maps(const SweepArgs& args) {
   constexpr FeatureMap kPaper[] = {FeatureMap::kElu, FeatureMap::kEluFlip, FeatureMap::kTanh1};
@@ -167,6 +206,9 @@ bool fits_narrow(const SweepArgs& args, const Gpu& gpu) {
       !args.has_near || (args.right == 0 && args.left <= narrow::kFarthest && args.near_scale > 0);
   const int shared_bytes = args.precise ? narrow_fp32::kSharedBytes : narrow::kSharedBytes,
             fewest_pairs = args.precise ? narrow_fp32::kFewestPairs : narrow::kFewestPairs;
+  if (!args.precise &&
+      (gpu.reserved_bytes != narrow::kSharedBegin || args.drop_below > narrow::kMostDropped))
+    return false;
   return gpu.capability == 90 && args.causal && args.head_dim == narrow::kDim &&
          !args.uniform_weights && near_fits && args.length <= narrow::kLongest &&
          args.batch * args.heads >= fewest_pairs && gpu.shared_bytes >= shared_bytes;
@@ -336,11 +378,18 @@ cudaError_t reduce_weight_sums(const SweepArgs& args, cudaStream_t stream) {
   if (count == 0 || done) return cudaSuccess;
   SweepArgs all = args;
   all.value_dim = args.all_channels;
+  if (args.heads > 0) all.batch = summed_rows(args);
+  if (reduces_in_rows(args)) {
+    const dim3 blocks(args.all_channels / kWarpSize, args.heads, args.all_maps + 1);
+    reduce_rows_kernel<<<blocks, dim3(kWarpSize, kThreads / kWarpSize), 0, stream>>>(
+        args, static_cast<int>(all.batch));
+    return cudaGetLastError();
+  }
   const int pass_channels =
       with_launcher(all, [](auto, auto shape) { return int(shape.kValueDim); });
   // Neighbours together where a number has few terms, which few threads add up.
   const auto has_rows = [&](const WeightGradient& gradient, int maps) {
-    const int64_t terms = args.batch * args.segments * (gradient.heads == 1 ? args.heads : 1) *
+    const int64_t terms = all.batch * args.segments * (gradient.heads == 1 ? args.heads : 1) *
                           (gradient.maps == 1 ? maps : 1);
     return gradient.channels % kWarpSize == 0 && terms <= 128;
   };
@@ -348,7 +397,7 @@ cudaError_t reduce_weight_sums(const SweepArgs& args, cudaStream_t stream) {
       has_rows(args.far_gradient, args.all_maps) && has_rows(args.near_gradient, 1);
   const auto reduce = [&](auto* kernel) {
     kernel<<<static_cast<unsigned>(in_rows ? count / kWarpSize : count), kThreads, 0, stream>>>(
-        args, args.uniform_weights ? pass_channels : 1);
+        all, args.uniform_weights ? pass_channels : 1);
   };
   if (has_many_weight_sums(args))
     in_rows ? reduce(reduce_kernel<int64_t, kWarpSize>) : reduce(reduce_kernel<int64_t, 1>);

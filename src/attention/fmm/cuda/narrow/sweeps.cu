@@ -13,20 +13,23 @@
 namespace fmmformer::cuda::narrow {
 namespace {
 
-template <typename G, int kBlockThreads = kThreads, typename Kernel, typename... Maps>
-cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream,
-                   const Maps&... maps) {
+/// A block for each pair.
+template <typename G, typename Kernel>
+cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
   if (args.length == 0) return cudaSuccess;
   const dim3 blocks(static_cast<unsigned>(args.batch * args.heads));
-  return launch_kernel(kernel, blocks, kBlockThreads, G::kBytes, stream, args, maps...);
+  return launch_kernel(kernel, blocks, kThreads, G::kBytes, stream, args);
 }
 /// Of a kernel whose rows the copy engine moves.
-template <typename G, int kBlockThreads = kThreads, typename Kernel>
-cudaError_t launch_with_maps(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
+template <typename G, typename Kernel>
+cudaError_t launch_with_maps(Kernel* kernel, const SweepArgs& args, int64_t blocks, int threads,
+                             cudaStream_t stream) {
   if (args.batch * args.heads == 0 || args.length == 0) return cudaSuccess;
   RowMaps maps;
   const cudaError_t error = make_row_maps(args, maps);
-  return error == cudaSuccess ? launch<G, kBlockThreads>(kernel, args, stream, maps) : error;
+  if (error != cudaSuccess) return error;
+  return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), threads, G::kBytes, stream,
+                       args, maps);
 }
 
 /// Calls body(Shape) for the number of maps.
@@ -52,7 +55,7 @@ cudaError_t with_shape(const SweepArgs& args, const Body& body) {
 cudaError_t Launcher::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_shape<Sweep::kForward>(args, [&](auto shape) {
     using G = decltype(shape);
-    return launch_with_maps<G>(forward_kernel<G>, args, stream);
+    return launch_with_maps<G>(forward_kernel<G>, args, args.batch * args.heads, kThreads, stream);
   });
 }
 cudaError_t Launcher::query_sweep(const SweepArgs& args, cudaStream_t stream) {
@@ -71,8 +74,8 @@ cudaError_t Launcher::gradient_sweep(const SweepArgs& args, cudaStream_t stream)
   return with_shape<Sweep::kBoth>(args, [&](auto shape) {
     using Like = decltype(shape);
     using G = both_sides::Shape<Like::kMaps, Like::kDrops, Like::kUnit>;
-    return launch_with_maps<G, both_sides::kBlockThreads>(both_sides::gradient_kernel<G>, args,
-                                                          stream);
+    return launch_with_maps<G>(both_sides::gradient_kernel<G>, args, gradient_blocks(args),
+                               both_sides::kBlockThreads, stream);
   });
 }
 
