@@ -8,6 +8,7 @@
 #include "attention/fmm/cuda/chunks/launcher.cuh"
 #include "attention/fmm/cuda/chunks/warpgroup/launcher.cuh"
 #include "attention/fmm/cuda/chunks_fp32/launcher.cuh"
+#include "attention/fmm/cuda/launch.cuh"
 #include "attention/fmm/cuda/launcher.cuh"
 #include "attention/fmm/cuda/narrow/launcher.cuh"
 #include "attention/fmm/cuda/narrow_fp32/launcher.cuh"
@@ -141,6 +142,7 @@ __global__ void reduce_rows_kernel(const __grid_constant__ SweepArgs args, int r
   const WeightGradient& gradient = near ? args.near_gradient : args.far_gradient;
   if (!gradient.data) return;
   const int64_t fields = args.all_maps + 1, row_length = args.heads * fields * args.all_channels;
+  await_kernel_before();
   const float* first = args.weight_sums + (head * fields + field) * args.all_channels + channel;
   double sum = 0;
 #pragma unroll 8
@@ -166,7 +168,7 @@ bool reduces_in_rows(const SweepArgs& args) {
 /// several.
 int64_t summed_rows(const SweepArgs& args) {
   if (args.walks != Walks::kNarrow || args.precise || !args.chunk_states) return args.batch;
-  return narrow::Launcher::gradient_blocks(args) / args.heads;
+  return narrow::Launcher::gradient_blocks(args);
 }
 
 /// All of the operator's maps, the first ones of the paper's, in bf16 or fp32.
@@ -381,8 +383,12 @@ cudaError_t reduce_weight_sums(const SweepArgs& args, cudaStream_t stream) {
   if (args.heads > 0) all.batch = summed_rows(args);
   if (reduces_in_rows(args)) {
     const dim3 blocks(args.all_channels / kWarpSize, args.heads, args.all_maps + 1);
-    reduce_rows_kernel<<<blocks, dim3(kWarpSize, kThreads / kWarpSize), 0, stream>>>(
-        args, static_cast<int>(all.batch));
+    const dim3 threads(kWarpSize, kThreads / kWarpSize);
+    const int rows = static_cast<int>(all.batch);
+    // The narrow heads' gradients let it begin early.
+    if (args.walks == Walks::kNarrow && args.chunk_states)
+      return launch_early(reduce_rows_kernel, blocks, threads, stream, args, rows);
+    reduce_rows_kernel<<<blocks, threads, 0, stream>>>(args, rows);
     return cudaGetLastError();
   }
   const int pass_channels =

@@ -68,13 +68,17 @@ __device__ __forceinline__ void make_query_features(const Sequence<G>& at, Fragm
 }
 
 /// out += weight * far fields of the warp's queries, given their feature rows of the first map;
-/// keeps factors, writes normalisers, [maps][length].
+/// keeps factors.
 template <typename G>
 __device__ __forceinline__ void far_forward(const Sequence<G>& at, uint32_t live, Fragments& f,
-                                            Rows& out, float* normalisers) {
+                                            Rows& out) {
   const SweepArgs& args = at.args;
   const uint64_t values = values_and_ones(at);
   const Diagonal</*kBefore=*/false> diagonal(at.lane);
+  // Numbers of a row are written by one lane; two more have the same.
+  const uint32_t r = at.quad() % 2, row = at.row(0) + r * 8;
+  float* kept = at.kept(Entry::factors(G::kMaps), kBlockDim) + row;
+  const bool lives = live >> row & 1;
   each_map_in_turn<G>([&](int l) {
     if (l > 0) load_rows(f, kept_features(at, l), by_row(at.lane));
     const uint64_t keys = rows_operand(at.features(0)) + l * kChunkStep,
@@ -106,16 +110,8 @@ __device__ __forceinline__ void far_forward(const Sequence<G>& at, uint32_t live
       if (!at.row_sums()) norm[r] = args.fixed_norm;
       factor[r] = args.far_scale * reciprocal(norm[r]);
     }
-    // A lane for each row; two more have the same numbers.
-    const uint32_t r = at.quad() % 2, row = at.row(0) + r * 8;
-    const int token = at.tile() * kBlockDim + int(row);
-    float* kept = at.kept(Entry::factors(G::kMaps) + l * Entry::kRowBytes, kBlockDim) + row;
-    kept[0] = !(live >> row & 1) ? 0.f : r ? factor[1] : factor[0];
-    if (!args.chunk_states) {
-      store_if(at.row_sums() && token < args.length && at.quad() < 2, normalisers + token,
-               r ? norm[1] : norm[0]);
-      normalisers += args.length;
-    }
+    kept[0] = !lives ? 0.f : r ? factor[1] : factor[0];
+    kept += kRows;
     add_field(at, out, sum, factor, l);
   });
 }
@@ -139,13 +135,33 @@ __device__ __forceinline__ void begin_walk(const Sequence<G>& at) {
   __syncthreads();
 }
 
-/// Begins to keep a chunk's numbers; the state before the chunk. By one thread.
+/// A chunk's numbers, of all warps: among what is kept for backward, by one thread; or as
+/// log_sum_exp, [length], and normalisers, [maps][length], by all.
+template <typename G>
+__device__ __forceinline__ const char* kept_numbers(int chunk) {
+  return shared_at<char>(G::kKeptNumbers + (chunk & 1) * G::kKeptBytes);
+}
 template <typename G>
 __device__ __forceinline__ void keep_numbers(const Sequence<G>& at, int chunk) {
   constexpr int kBytes = Entry::number_bytes(G::kMaps);
-  begin_bulk_store(at.entry(chunk) + Entry::factors(G::kMaps),
-                   shared_at<char>(G::kKeptNumbers + (chunk & 1) * G::kKeptBytes), kBytes);
+  begin_bulk_store(at.entry(chunk) + Entry::factors(G::kMaps), kept_numbers<G>(chunk), kBytes);
 }
+template <typename G>
+__device__ void write_numbers(const Sequence<G>& at, int chunk) {
+  const SweepArgs& args = at.args;
+  const float* numbers = reinterpret_cast<const float*>(kept_numbers<G>(chunk));
+  const int row = threadIdx.x % kRows, token = chunk * kRows + row;
+  if (token >= args.length) return;
+#pragma unroll 1
+  for (int field = threadIdx.x / kRows; field <= G::kMaps; field += kThreads / kRows) {
+    const float x = numbers[field * kRows + row];
+    if (field == G::kMaps && args.has_near)
+      args.log_sum_exp[at.row_index(1, 0) + token] = x * (1.f / kLog2E);
+    if (field < G::kMaps && at.row_sums())
+      args.normalisers[at.row_index(G::kMaps, field) + token] = args.far_scale * reciprocal(x);
+  }
+}
+/// Begins to keep the state before the chunk. By one thread.
 template <typename G>
 __device__ __forceinline__ void keep_state(const Sequence<G>& at) {
   unsigned char* to = at.entry(at.chunk);
@@ -216,11 +232,10 @@ template <typename G>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     forward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ RowMaps maps) {
   Sequence<G> at(args);
+  if (at.b >= args.batch) return;
   begin_forward(at, maps);
   ForwardState<G> state;
   const Band<G> band(at);
-  float* log_sum_exp = args.log_sum_exp + at.row_index(1, 0);
-  float* normalisers = args.normalisers + at.row_index(G::kMaps, 0);
 #pragma unroll 1
   for (;;) {
     at.forget();
@@ -228,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     const uint32_t live = at.live(at.tile());
     Rows out;
     if (args.has_near)
-      near_forward(band, out, log_sum_exp);
+      near_forward(band, out);
     else
       clear(out);
     make_key_features(at, live);
@@ -237,16 +252,18 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     show_to_warpgroup();
     if (at.chunk > 0) begin_store(at, maps, kOut, out_stage(at), at.tile() - kTiles);
     __syncthreads();
-    if (at.warp == 0 && at.lane == 0) {
-      if (args.chunk_states && at.chunk > 0) keep_state(at), keep_numbers(at, at.chunk - 1);
-      commit_bulk_stores();
+    if (at.chunk > 0) {
+      if (!args.chunk_states)
+        write_numbers(at, at.chunk - 1);
+      else if (at.warp == 0 && at.lane == 0)
+        keep_state(at), keep_numbers(at, at.chunk - 1), commit_bulk_stores();
     }
     if (more) begin_next_rows(at, maps);
     state.begin(at);
     Fragments f;
     make_query_features(at, f);
     state.finish();
-    far_forward(at, live, f, out, normalisers);
+    far_forward(at, live, f, out);
     await_stores_read<0>();  // of out and the state before
     stage_rows(at, out, out_stage(at), live);
     if (more) finish_rows(at, 1);
@@ -258,10 +275,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   show_to_warpgroup();
   begin_store(at, maps, kOut, out_stage(at), at.tile());
   if (args.made.sums) state.store(at);
-  if (args.chunk_states) {
-    __syncthreads();
-    if (threadIdx.x == 0) keep_numbers(at, at.chunk), commit_bulk_stores();
-  }
+  __syncthreads();
+  if (!args.chunk_states)
+    write_numbers(at, at.chunk);
+  else if (threadIdx.x == 0)
+    keep_numbers(at, at.chunk), commit_bulk_stores();
   await_stores_read<0>();
 }
 

@@ -130,6 +130,7 @@ template <typename G>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     key_kernel(const __grid_constant__ SweepArgs args) {
   Sequence<G> at(args);
+  if (at.b >= args.batch) return;
   at.chunk = at.chunks - 1;
   const float weight = at.own_weight();
   at.find_live();

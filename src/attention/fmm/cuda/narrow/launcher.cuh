@@ -40,14 +40,12 @@ struct Launcher {
   static cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
   /// Both of these at once, from chunk_states.
   static cudaError_t gradient_sweep(const SweepArgs& args, cudaStream_t stream);
-  /// Its thread blocks: as many as run at a time. Block i walks the pairs i, i + blocks, .., all of
-  /// the same head, and leaves their weights' sums in row i. Where tokens are masked, one for each
-  /// pair.
+  /// How many of its thread blocks a head has: all heads' run at a time. Block i walks batch
+  /// entries i, i + blocks, .., and leaves their weights' sums in row i. Where tokens are masked,
+  /// one for each batch entry.
   static int64_t gradient_blocks(const SweepArgs& args) {
-    const int64_t pairs = args.batch * args.heads;
-    const int64_t at_once =
-        args.heads > 0 ? kGradientBlocksAtOnce * kMultiprocessors / args.heads * args.heads : 0;
-    return args.token_mask || at_once == 0 || pairs < at_once ? pairs : at_once;
+    const int64_t at_once = kGradientBlocksAtOnce * kMultiprocessors / max(args.heads, 1);
+    return args.token_mask || at_once == 0 || args.batch < at_once ? args.batch : at_once;
   }
 };
 

@@ -134,9 +134,35 @@ struct Band {
   }
 };
 
-/// out = weight * softmax(...) v; keeps log_sum_exp, for powers of 2, and writes it.
-template <typename G>
-__device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out, float* log_sum_exp) {
+/// What the powers of a row's scores are relative to, so that their sum is neither 0 nor infinite:
+/// the score with the row's own key; or, kPeak, the largest.
+template <bool kPeak, typename G>
+__device__ __forceinline__ void find_bases(const Band<G>& band, const Block (&scores)[kGroups],
+                                           float (&base)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float x;
+    if constexpr (kPeak) {
+      x = -INFINITY;
+#pragma unroll
+      for (int i = 0; i < kGroups * 8; ++i) {
+        if (i % 4 / 2 == r && !is_unseen(i / 8, i % 8))
+          x = fmaxf(x, scores[i / 8][i / 4 % 2][i % 4]);
+      }
+      x = quad_max(x);
+    } else {
+      const uint32_t row = band.at.lane / 4;
+      const float* own = scores[kGroups - 1][r] + 2 * r;
+      x = __shfl_sync(~0u, row % 2 ? own[1] : own[0], row * 4 + row / 2);
+    }
+    base[r] = x == -INFINITY ? 0.f : x * band.scale;
+  }
+}
+
+/// out = weight * softmax(...) v; keeps log_sum_exp, for powers of 2. Returns whether no row has
+/// scores that are too far above its base: else nothing of this is of use.
+template <bool kPeak, typename G>
+__device__ __forceinline__ bool near_forward(const Band<G>& band, Rows& out) {
   const Sequence<G>& at = band.at;
   Block p[kGroups];
   uint32_t live_keys[kGroups];
@@ -149,17 +175,7 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out, flo
   }
   band.hide_dead(p, live_keys);
   float base[2], factor[2], log_sum[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float peak = p[1][0][2 * r];
-#pragma unroll
-    for (int i = 0; i < kGroups * 8; ++i) {
-      if (i % 4 / 2 == r && !is_unseen(i / 8, i % 8))
-        peak = fmaxf(peak, p[i / 8][i / 4 % 2][i % 4]);
-    }
-    peak = quad_max(peak);
-    base[r] = peak == -INFINITY ? 0.f : peak * band.scale;
-  }
+  find_bases<kPeak>(band, p, base);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
@@ -197,17 +213,21 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out, flo
   // Infinity for rows that saw nothing or are dead: every later exp(score - log_sum_exp) is 0.
   const float mine = live >> row & 1 ? (r ? log_sum[1] : log_sum[0]) : INFINITY;
   at.kept(Entry::log_sums(G::kMaps), kBlockDim)[row] = mine;
-  if (!at.args.chunk_states) {
-    const int token = at.tile() * kBlockDim + int(row);
-    store_if(token < at.args.length && at.quad() < 2, log_sum_exp + token, mine * (1.f / kLog2E));
-  }
-  const float* weights = at.weights(G::kMaps) + at.quad() * 2;
 #pragma unroll
-  for (int n = 0; n < kBlocks * 2; ++n) {
-    const float2 w = *reinterpret_cast<const float2*>(weights + n * 8);
+  for (int s = 0; s < kBlocks; ++s) {
+    const float4 w = at.weights(G::kMaps, s);
+    const float of_channel[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) out[n / 2][n % 2][i] *= (i % 2 ? w.y : w.x) * factor[i / 2];
+    for (int i = 0; i < 8; ++i)
+      out[s][i / 4][i % 4] *= of_channel[i / 4 * 2 + i % 2] * factor[i % 4 / 2];
   }
+  constexpr float kLargest = 1e30f;
+  return kPeak || __all_sync(~0u, fmaxf(totals[0], totals[2]) < kLargest);
+}
+/// To seek the largest score takes a twentieth of forward, and is hardly ever needed.
+template <typename G>
+__device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out) {
+  if (!near_forward</*kPeak=*/false>(band, out)) near_forward</*kPeak=*/true>(band, out);
 }
 
 /// dq = the near field's gradient. Leaves in the tile's record: log_sum_exp; row dots

@@ -98,13 +98,14 @@ __device__ __forceinline__ void weigh(const Sequence<G>& at, Fragments& f, int f
 template <typename G>
 __device__ __forceinline__ void add_field(const Sequence<G>& at, Rows& sum, const Rows& rows,
                                           const float (&factor)[2], int field) {
-  const float* weights = at.weights(field) + at.quad() * 2;
 #pragma unroll
-  for (int n = 0; n < kBlocks * 2; ++n) {
-    const float2 w = *reinterpret_cast<const float2*>(weights + n * 8);
+  for (int s = 0; s < kBlocks; ++s) {
+    const float4 w = at.weights(field, s);
+    const float of_channel[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      sum[n / 2][n % 2][i] += (i % 2 ? w.y : w.x) * (factor[i / 2] * rows[n / 2][n % 2][i]);
+    for (int i = 0; i < 8; ++i)
+      sum[s][i / 4][i % 4] +=
+          of_channel[i / 4 * 2 + i % 2] * (factor[i % 4 / 2] * rows[s][i / 4][i % 4]);
   }
 }
 

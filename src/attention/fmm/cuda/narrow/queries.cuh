@@ -108,6 +108,7 @@ template <typename G>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     query_kernel(const __grid_constant__ SweepArgs args) {
   Sequence<G> at(args);
+  if (at.b >= args.batch) return;
   begin_walk(at);
   State<G> state;
   const Band<G> band(at);

@@ -17,7 +17,9 @@ struct Sequence {
   uint32_t lane;  // so that it is divided by shifts
 
   __device__ explicit Sequence(const SweepArgs& args) : args(args) {
-    pair = blockIdx.x, b = pair / args.heads, h = pair % args.heads;
+    // Not divided by the number of heads: before all else, that would be a microsecond.
+    b = blockIdx.z * gridDim.y + blockIdx.y, h = blockIdx.x;
+    pair = b * args.heads + h;
     // The same in every lane, as the compiler sees from the shuffle.
     warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0);
     lane = lane_id();
@@ -69,8 +71,9 @@ struct Sequence {
   __device__ __forceinline__ uint32_t state(int map) const {
     return kMemory + G::kStates + map * G::kStateBytes;
   }
-  __device__ __forceinline__ const float* weights(int field) const {
-    return shared_at<float>(G::kWeights) + field * kDim;
+  /// Of the lane's channels 2t and 2t + 1 of sixteen, and of eight further: those of block s.
+  __device__ __forceinline__ float4 weights(int field, int s) const {
+    return shared_at<float4>(G::kWeights)[(field * kDim + int(quad()) * 8) / 4 + s];
   }
   __device__ __forceinline__ float* sums(int map) const {
     return shared_at<float>(G::kSums) + map * kDim;
@@ -111,7 +114,7 @@ struct Sequence {
     }
   }
   /// The weight that this thread brings, of [fields][kDim], the near field's last: asked for before
-  /// all else, and kept when it has come.
+  /// all else, and kept when it has come. Those of a lane of four lie side by side.
   __device__ float own_weight() const {
     static_assert(G::kFields * kDim <= kThreads);
     const int field = threadIdx.x / kDim, channel = threadIdx.x % kDim;
@@ -123,14 +126,16 @@ struct Sequence {
     const int field = threadIdx.x / kDim;
     if (field > G::kMaps) return;
     const bool near = field == G::kMaps && G::kSweep == Sweep::kBoth;  // with its factors
-    shared_at<float>(G::kWeights)[threadIdx.x] = near ? x * args.keep_factor : x;
+    const int place = field * kDim + beside_quad(threadIdx.x % kDim);
+    shared_at<float>(G::kWeights)[place] = near ? x * args.keep_factor : x;
     if (!G::kForward)
       shared_at<Elem>(G::kOperands)[threadIdx.x] =
           Elem(near ? x * (args.near_scale * args.keep_factor) : x);
   }
   /// What sums begin with: nothing.
   __device__ void clear_states() const {
-    if (!G::kForward && G::kSweep != Sweep::kBoth && threadIdx.x < G::kMaps * kDim)
+    static_assert(G::kSweep != Sweep::kBoth);
+    if (!G::kForward && threadIdx.x < G::kMaps * kDim)
       shared_at<float>(G::kSums)[threadIdx.x] = 0.f;
     for (int i = threadIdx.x; i < G::kMaps * G::kStateBytes / 16; i += blockDim.x)
       shared_at<uint4>(G::kStates)[i] = make_uint4(0, 0, 0, 0);

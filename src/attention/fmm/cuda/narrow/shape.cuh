@@ -88,6 +88,12 @@ struct Shape {
                 kBases % 8 == 0);
 };
 
+/// Where a channel's number is among 32, if those of a lane of four are to lie side by side: of
+/// channels 2t and 2t + 1 of every eight.
+__device__ __forceinline__ int beside_quad(int channel) {
+  return channel % 8 / 2 * 8 + channel / 8 * 2 + channel % 2;
+}
+
 /// Of a tile: where piece `piece`, eight channels, of a row is.
 __device__ __forceinline__ uint32_t place(uint32_t row, uint32_t piece) {
   return row * kRowBytes + ((piece ^ (row >> 1 & 3)) << 4);
@@ -142,13 +148,8 @@ __device__ __forceinline__ T* shared_at(int offset) {
   return static_cast<T*>(__cvta_shared_to_generic(kMemory + offset));
 }
 
-/// Writes a number to memory, or to shared memory, where it is wanted: without a branch, which
-/// costs more than the store.
-__device__ __forceinline__ void store_if(bool wanted, float* to, float x) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.f32 [%0], %1;\n}\n" ::"l"(to),
-               "f"(x), "r"(int(wanted))
-               : "memory");
-}
+/// Writes a number to shared memory where it is wanted, without a branch, which costs more than the
+/// store.
 __device__ __forceinline__ void store_shared_if(bool wanted, uint32_t to, Elem x) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.shared.b16 [%0], %1;\n}\n" ::"r"(to),
                "h"(*reinterpret_cast<const uint16_t*>(&x)), "r"(int(wanted))

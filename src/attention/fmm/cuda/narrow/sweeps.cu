@@ -4,6 +4,8 @@
 #error "for sm_90a alone: elsewhere products of a warpgroup would be nothing at all"
 #endif
 
+#include <algorithm>
+
 #include "attention/fmm/cuda/launch.cuh"
 #include "attention/fmm/cuda/narrow/both_sides/kernel.cuh"
 #include "attention/fmm/cuda/narrow/keys.cuh"
@@ -13,23 +15,29 @@
 namespace fmmformer::cuda::narrow {
 namespace {
 
-/// A block for each pair.
+/// So many blocks for each head.
+dim3 blocks_of_heads(const SweepArgs& args, int64_t of_head) {
+  const int64_t rows = std::min<int64_t>(of_head, 1 << 15);
+  return dim3(args.heads, static_cast<unsigned>(rows),
+              static_cast<unsigned>((of_head + rows - 1) / rows));
+}
+bool is_empty(const SweepArgs& args) { return args.batch * args.heads == 0 || args.length == 0; }
 template <typename G, typename Kernel>
 cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
-  if (args.length == 0) return cudaSuccess;
-  const dim3 blocks(static_cast<unsigned>(args.batch * args.heads));
-  return launch_kernel(kernel, blocks, kThreads, G::kBytes, stream, args);
+  if (is_empty(args)) return cudaSuccess;
+  return launch_kernel(kernel, blocks_of_heads(args, args.batch), kThreads, G::kBytes, stream,
+                       args);
 }
 /// Of a kernel whose rows the copy engine moves.
 template <typename G, typename Kernel>
-cudaError_t launch_with_maps(Kernel* kernel, const SweepArgs& args, int64_t blocks, int threads,
+cudaError_t launch_with_maps(Kernel* kernel, const SweepArgs& args, int64_t of_head, int threads,
                              cudaStream_t stream) {
-  if (args.batch * args.heads == 0 || args.length == 0) return cudaSuccess;
+  if (is_empty(args)) return cudaSuccess;
   RowMaps maps;
   const cudaError_t error = make_row_maps(args, maps);
   if (error != cudaSuccess) return error;
-  return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), threads, G::kBytes, stream,
-                       args, maps);
+  return launch_kernel(kernel, blocks_of_heads(args, of_head), threads, G::kBytes, stream, args,
+                       maps);
 }
 
 /// Calls body(Shape) for the number of maps.
@@ -55,7 +63,7 @@ cudaError_t with_shape(const SweepArgs& args, const Body& body) {
 cudaError_t Launcher::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_shape<Sweep::kForward>(args, [&](auto shape) {
     using G = decltype(shape);
-    return launch_with_maps<G>(forward_kernel<G>, args, args.batch * args.heads, kThreads, stream);
+    return launch_with_maps<G>(forward_kernel<G>, args, args.batch, kThreads, stream);
   });
 }
 cudaError_t Launcher::query_sweep(const SweepArgs& args, cudaStream_t stream) {

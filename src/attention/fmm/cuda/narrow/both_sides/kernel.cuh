@@ -2,6 +2,7 @@
 // The walk as a kernel: dq, dk, dv and the sums for weights' gradients.
 #pragma once
 
+#include "attention/fmm/cuda/launch.cuh"
 #include "attention/fmm/cuda/narrow/both_sides/keys.cuh"
 #include "attention/fmm/cuda/narrow/both_sides/queries.cuh"
 #include "attention/fmm/cuda/narrow/weight_sums.cuh"
@@ -25,15 +26,16 @@ template <typename G>
 __global__ void __launch_bounds__(kBlockThreads, kGradientBlocksAtOnce)
     gradient_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ RowMaps maps) {
   Walk<G> at(args);
+  if (at.b >= args.batch) return;
   if (threadIdx.x == 0) {
 #pragma unroll
     for (int event : {kKeyRows, kQueryRows, kFarEntry}) copy_event<G>(event).init();
   }
   __syncthreads();
   if (at.lane == 0) begin_loads(at, maps);
+  let_next_begin();  // the reduction of weights' sums
   // While rows are on their way:
   const float weight = at.own_weight();
-  at.clear_states();
   at.find_live();
   fill_operands_of_ones<G>();
   if (args.has_near) Band<G>::fill(args);
@@ -52,7 +54,7 @@ __global__ void __launch_bounds__(kBlockThreads, kGradientBlocksAtOnce)
   else
     walk_queries(at, maps);
   __syncthreads();
-  at.pair = blockIdx.x;
+  at.pair = Sequence<G>(args).pair;
   if (args.weight_sums) store_weight_sums(at, shared_at<float>(G::kWeightSums));
 }
 

@@ -88,14 +88,15 @@ struct Shape {
 /// The walk: from a pair's last chunk to its first, and on to the block's next pair.
 template <typename G>
 struct Walk : Sequence<G> {
-  const int pairs, to_next_b;
+  const int pairs, to_next_b, to_next_pair;
   bool of_keys;
   int turn = 0;  // of events: chunks so far
 
   __device__ __forceinline__ explicit Walk(const SweepArgs& args)
       : Sequence<G>(args),
         pairs(static_cast<int>(args.batch) * args.heads),
-        to_next_b(gridDim.x / args.heads) {
+        to_next_b(gridDim.y * gridDim.z),
+        to_next_pair(to_next_b * args.heads) {
     of_keys = this->warp >= kWarps;
     this->warp %= kWarps;
     this->begin_at(this->chunks - 1);
@@ -103,7 +104,7 @@ struct Walk : Sequence<G> {
   __device__ __forceinline__ bool is_first() const { return this->chunk == this->chunks - 1; }
   __device__ __forceinline__ bool is_last() const { return this->chunk == 0; }
   __device__ __forceinline__ bool has_next_pair() const {
-    return this->pair + int(gridDim.x) < pairs;
+    return this->pair + to_next_pair < pairs;
   }
   /// Whether a chunk follows.
   __device__ __forceinline__ bool goes_on() const { return !is_last() || has_next_pair(); }
@@ -113,7 +114,7 @@ struct Walk : Sequence<G> {
     this->step_back();
     if (in_pair) return;
     this->chunk = this->chunks - 1;
-    this->pair += gridDim.x, this->b += to_next_b;
+    this->b += to_next_b, this->pair += to_next_pair;
   }
   /// The chunk that follows, of rows that are asked for before.
   __device__ __forceinline__ int next_chunk() const {
@@ -123,7 +124,7 @@ struct Walk : Sequence<G> {
     return is_last() ? this->b + to_next_b : this->b;
   }
   __device__ __forceinline__ const unsigned char* next_entry() const {
-    const int64_t pair = is_last() ? this->pair + int(gridDim.x) : this->pair;
+    const int64_t pair = is_last() ? this->pair + to_next_pair : this->pair;
     return this->args.chunk_states + (pair * this->chunks + next_chunk()) * Entry::bytes(G::kMaps);
   }
 };
@@ -189,19 +190,25 @@ template <typename G>
 __device__ __forceinline__ uint64_t ninth_and_tenth(const Sequence<G>& at) {
   return left_operand(kMemory + G::kNinth, /*to_next_rows=*/0);
 }
-/// By all threads; show_to_warpgroup and a barrier must follow.
+/// By all threads, sixteen bytes each; show_to_warpgroup and a barrier must follow.
 template <typename G>
 __device__ __forceinline__ void fill_operands_of_ones() {
-  for (int i = threadIdx.x; i < (2 * kTiles - 1) * kPartBytes / 4; i += kBlockThreads) {
-    // Pairs of columns: four in a row of eight, eight rows, two such blocks side by side.
-    const int column = i / 32 % 2 * 8 + i % 4 * 2,
-              row = i / 64 * 8 + i / 4 % 8 - (kTiles - 1) * kBlockDim;
-    const uint32_t low = column <= row ? kOnes & 0xffffu : 0,
-                   high = column + 1 <= row ? kOnes & 0xffff0000u : 0;
-    shared_at<uint32_t>(G::kTriangle)[i] = low | high;
+  constexpr int kOfTriangle = (2 * kTiles - 1) * kPartBytes / 16, kOfNinth = kNinthBytes / 16;
+  static_assert(kOfTriangle + kOfNinth <= kBlockThreads);
+  const int i = threadIdx.x;
+  if (i < kOfTriangle) {
+    // Eight columns of a row: eight rows one after the other, two such blocks side by side.
+    const int row = i / 16 * 8 + i % 8 - (kTiles - 1) * kBlockDim, column = i / 8 % 2 * 8;
+    const auto pair = [&](int first) {
+      const uint32_t low = first <= row ? kOnes & 0xffffu : 0,
+                     high = first < row ? kOnes & 0xffff0000u : 0;
+      return low | high;
+    };
+    shared_at<uint4>(G::kTriangle)[i] =
+        make_uint4(pair(column), pair(column + 2), pair(column + 4), pair(column + 6));
+  } else if (const int row = i - kOfTriangle; row < kOfNinth) {
+    shared_at<uint4>(G::kNinth)[row] = make_uint4(row < kOfNinth / 2 ? 0 : kOnes, 0, 0, 0);
   }
-  for (int i = threadIdx.x; i < kNinthBytes / 4; i += kBlockThreads)
-    shared_at<uint32_t>(G::kNinth)[i] = i >= 32 && i % 4 == 0 ? kOnes : 0;
 }
 
 /// The band's parts of a tile of queries, counted from the chunk's first: probabilities or the
