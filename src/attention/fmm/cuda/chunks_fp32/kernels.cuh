@@ -86,7 +86,9 @@ __device__ __forceinline__ void walk_forward(const SweepArgs& args, Place<G>& pl
     write_rows(walk, args.out, out);
   };
   walk_with_state(walk, state, weights, load, body);
-  if (args.made.sums && place.segment == args.segments - 1) state.store(args, place.pair);
+  if (!args.made.sums || place.segment != args.segments - 1) return;
+  if constexpr (G::kFed) place.meet_walkers();  // else a walk ends with a barrier
+  state.store(args, place.pair);
 }
 
 /// Gradients of blend weights, from a sum of rows g and g + 8 a lane and field, into the first
