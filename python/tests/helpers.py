@@ -217,7 +217,7 @@ def _loop_dropout(pair: int, i: int, j: int, options: Options) -> float:
         return 1.0
     counter = [j // 16 * 4 + j % 8 // 2, i // 16 * 8 + i % 8, pair, 0]
     word = philox(counter, int(options["dropout_seed"]))[i // 8 % 2 * 2 + j // 8 % 2]
-    dropped = round(probability * 2**15)
+    dropped = min(int(probability * 2**15 + 0.5), 2**15 - 1)
     return 0.0 if (word >> j % 2 * 16) % 2**15 < dropped else 2**15 / (2**15 - dropped)
 
 

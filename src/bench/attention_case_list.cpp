@@ -331,6 +331,13 @@ void add_many_narrow_heads(Cases& cases) {
   add("many_heads_of_32_channels_in_five_chunks", 300, 30, {kElu, kEluFlip, kTanh1});
   add("many_heads_of_32_channels_less_their_far_field", 130, 20, {kElu, kEluFlip});
   cases.back().far_scale = -0.7;
+  add("many_heads_of_32_channels_with_no_far_scale", 64, 5, {kElu});
+  cases.back().far_scale = 0;
+  add("many_heads_of_32_channels_several_a_block", 70, 30, {kElu, kEluFlip, kTanh1});
+  cases.back().batch = 40, cases.back().near_dropout = 0.2;
+  add("many_heads_of_32_channels_with_large_scores", 130, 30, {kElu});
+  // Scores of hundreds leave fp32 with fewer digits than its bar asks for.
+  cases.back().near_scale = 20, cases.back().dtypes = {c10::kBFloat16};
 }
 
 /// As many causal heads of 64 channels as fill a GPU with one, two, three or four blocks each:

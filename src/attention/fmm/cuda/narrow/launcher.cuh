@@ -17,6 +17,7 @@ constexpr int kSharedBegin = 1024;        // where it begins: what is before is 
 constexpr int kGradientBlocksAtOnce = 2;  // of gradient_sweep
 constexpr int kBothSidesBytes = 115712;   // of shared memory for each of those
 constexpr int kMostDropped = 0x7c00;      // of fifteen bits: see Band::at_least
+constexpr float kLeastFarScale = 1e-20f;  // norms are told by far_scale / norm
 constexpr int kFewestPairs = 256;         // below, strips of a sequence fill the GPU better
 
 /// What forward keeps of a chunk for gradient_sweep, in this order: the state before it, bf16

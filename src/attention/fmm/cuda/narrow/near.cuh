@@ -221,7 +221,7 @@ __device__ __forceinline__ bool near_forward(const Band<G>& band, Rows& out) {
     for (int i = 0; i < 8; ++i)
       out[s][i / 4][i % 4] *= of_channel[i / 4 * 2 + i % 2] * factor[i % 4 / 2];
   }
-  constexpr float kLargest = 1e30f;
+  constexpr float kLargest = 1e15f;  // so that sums over v of up to 1e23 are numbers, too
   return kPeak || __all_sync(~0u, fmaxf(totals[0], totals[2]) < kLargest);
 }
 /// To seek the largest score takes a twentieth of forward, and is hardly ever needed.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who does what, for gradients of both sides in one walk from the last chunk to the first: a thread
-// block of two warpgroups has a (batch entry, head), and warp w of either has tile w of the chunk,
-// as queries or as keys. Of a chunk they make, in this order:
+// block of two warpgroups has a (batch entry, head), then perhaps another of the same head, and
+// warp w of either has tile w of the chunk, as queries or as keys. Of a chunk they make, in this
+// order:
 //
 //            queries                                     keys
 //   1   the band: dq, probabilities, gradients        feature rows of keys
@@ -59,7 +60,8 @@ struct Shape {
   static constexpr int kFeatures = kOwn + 2 * kSlots * kChunkBytes;  // of keys: [maps][rows]
   static constexpr int kQueries = kFeatures + kMaps * kChunkBytes;   // of queries, scaled
   static constexpr int kStates = kQueries + kMaps * kChunkBytes;     // after: [maps][kStateBytes]
-  static constexpr int kBefore = kStates + kMaps * kStateBytes;      // before: see Entry
+  // ... and before: see Entry. Products of two maps read a chunk of the former if there is but one.
+  static constexpr int kBefore = kStates + (kMaps > 1 ? kMaps * kStateBytes : kChunkBytes);
   // For dk and dv: features of two maps, of use to no one any more; of one map they are too few.
   static constexpr int kAfterStates = kBefore + kMaps * Entry::kStateBytes;
   static constexpr int kKeyStage = kMaps > 1 ? kFeatures : kAfterStates;
