@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build build-for-tests with-cuda test test-quick bench bench-report gpu-check demo format lint sanitize sanitize-quick install clean distclean help setup setup-tests
+.PHONY: build build-for-tests with-cuda test test-quick bench bench-report emulate gpu-check demo format lint sanitize sanitize-quick install clean distclean help setup setup-tests
 MAKEFLAGS += --no-print-directory
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -24,6 +24,10 @@ bench: build  ## times the operator beside its peers: torch's softmax, composite
 
 bench-report: build  ## renders the results that are kept in bench/results as bench-report.html
 	build/fmmformer report bench/results/*.json -o bench-report.html --title "FMM attention on a GPU"
+
+emulate: build-for-tests  ## the GPU kernels on this CPU, against the double reference and for races (ten minutes)
+	cmake --build --preset release -j $(JOBS) --target emulated_verify
+	scripts/run_tests.sh emulate
 
 gpu-check: build  ## on a machine with a GPU: tests, verify, sanitizers and benchmarks there, as gpu-check/gpu_check.json
 	scripts/gpu_check.sh

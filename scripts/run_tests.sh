@@ -37,6 +37,12 @@ step_wheel() { tests/install/wheel_test.sh build; }
 step_scalar() {
   build_preset scalar tests_attention && quick run_programs build-scalar attention
 }
+# Shares of the cases side by side: a process runs one block of threads at a time.
+step_emulate() {
+  seq 0 $((jobs - 1)) | GTEST_TOTAL_SHARDS=$jobs GTEST_BRIEF=1 OMP_NUM_THREADS=1 \
+    TORCH_CPP_LOG_LEVEL=ERROR xargs -n 1 -P "$jobs" \
+    sh -c 'GTEST_SHARD_INDEX=$0 exec build/tests/emulator/emulated_verify'
+}
 step_isa() {
   local pair isa status=0
   for pair in sse4:sse4_2 avx2:avx2 avx512:avx512f; do # our name and the one in /proc/cpuinfo
