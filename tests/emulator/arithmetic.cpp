@@ -101,6 +101,18 @@ void add_integers(Meanings& all) {
   }
 }
 
+// Sums of several words: each lane has a carry.
+template <bool kTakes, bool kLeaves>
+void add_with_carry(Warp& w, const Instruction& i, Lanes lanes) {
+  each_lane(lanes, [&](int lane) {
+    const Lanes mine = Lanes{1} << lane;
+    const uint64_t sum = uint64_t{w.read<uint32_t>(i[1], lane)} + w.read<uint32_t>(i[2], lane) +
+                         (kTakes && (w.carry & mine) != 0);
+    w.write(i[0], lane, static_cast<uint32_t>(sum));
+    if (kLeaves) w.carry = (w.carry & ~mine) | (sum >> 32 != 0 ? mine : 0);
+  });
+}
+
 template <typename T>
 void add_bits(Meanings& all) {
   const std::string type = bits_name<T>();
@@ -317,6 +329,11 @@ void add_arithmetic(Meanings& all) {
   add_integers<int16_t>(all), add_integers<uint16_t>(all), add_integers<int32_t>(all);
   add_integers<uint32_t>(all), add_integers<int64_t>(all), add_integers<uint64_t>(all);
   add_bits<uint16_t>(all), add_bits<uint32_t>(all), add_bits<uint64_t>(all);
+  for (const char* type : {"u32", "s32"}) {
+    all[std::string("add.cc.") + type] = {add_with_carry</*kTakes=*/false, /*kLeaves=*/true>};
+    all[std::string("addc.") + type] = {add_with_carry<true, false>};
+    all[std::string("addc.cc.") + type] = {add_with_carry<true, true>};
+  }
   add_floats<float>(all), add_floats<double>(all);
   add_conversions<int8_t, uint8_t, int16_t, uint16_t, int32_t, uint32_t, int64_t, uint64_t, float,
                   double>(all);

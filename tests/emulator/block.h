@@ -89,6 +89,7 @@ class Warp {
   // a barrier.
   bool waits = false, at_barrier = false, at_cluster_barrier = false;
   int cluster_turn = -1;  // of the cluster's barrier, at which the warp has arrived
+  Lanes carry = 0;        // of sums of several words
   // Products of a warpgroup and copies that go on beside the warp's work: what Races is told when
   // they are waited for.
   PendingWork products, stores, copies;

@@ -38,7 +38,7 @@ AttentionCase narrow(int64_t batch, int64_t length) {
           .weights = WeightShape::kPerChannel};
 }
 
-TEST(EmulatedKernels, OfNarrowHeadsWalkSeveralPairsABlockWithDropout) {
+TEST(EmulatedKernels, OfNarrowHeadsMakeBothSidesGradientsInOneWalkWithDropout) {
   AttentionCase one = narrow(/*batch=*/36, /*length=*/100);
   one.near_dropout = 0.1;
   const std::string kernels = hold_against_reference(one, c10::kBFloat16);
@@ -46,7 +46,7 @@ TEST(EmulatedKernels, OfNarrowHeadsWalkSeveralPairsABlockWithDropout) {
   EXPECT_THAT(kernels, ran("6narrow10both_sides15gradient_kernel"));
 }
 
-TEST(EmulatedKernels, OfNarrowHeadsSeekTheLargestScoreWhereItIsFarAboveTheOwn) {
+TEST(EmulatedKernels, OfNarrowHeadsTakeScoresFarAboveTheOwn) {
   AttentionCase one = narrow(/*batch=*/32, /*length=*/130);
   one.feature_maps = {kElu}, one.near_scale = 20;
   EXPECT_THAT(hold_against_reference(one, c10::kBFloat16), ran("6narrow14forward_kernel"));

@@ -214,6 +214,15 @@ TEST_F(EmulatorTest, AMatrixThatIsLoadedTurnedHasItsColumnsAsRows) {
   EXPECT_EQ(out_[1], 16u | 24u << 16);
 }
 
+TEST_F(EmulatorTest, ASumOfTwoWordsHasTheCarryOfItsOwnLane) {
+  // -1, or 2^32 - 1, plus 1 in lane 0; plus 0 in the others.
+  run("setp.eq.u32 %p0, %r0, 0;\nselp.u32 %r3, 1, 0, %p0;\nadd.cc.u32 %r4, %r3, -1;\n"
+      "addc.u32 %r5, %r0, 10;\nst.global.u32 [%rd1], %r5;");
+  EXPECT_EQ(out_[0], 11u);
+  EXPECT_EQ(out_[1], 11u);
+  EXPECT_EQ(out_[5], 15u);
+}
+
 TEST_F(EmulatorTest, ConstantPredicatesMayBeMinusOne) {
   run("setp.eq.u32 %p0, %r0, 3;\nxor.pred %p1, %p0, -1;\nselp.u32 %r3, 5, 6, %p1;\n"
       "st.global.u32 [%rd1], %r3;");
@@ -258,6 +267,23 @@ TEST_F(EmulatorTest, AtomicOperationsNeedNoOrderAmongThemselves) {
 TEST_F(EmulatorTest, WhoReadsWhatOthersChangeNeedsABarrier) {
   run(std::string(kClear) + "bar.sync 0;\n" + kAddTogether + kReadSum);
   EXPECT_FALSE(races_.found().empty());
+}
+
+// The first warp writes, then counts one; the second reads when it sees that. The count is a number
+// further on in shared memory, 0 before.
+constexpr const char* kCountAndAsk =
+    "add.u32 %r5, %r1, 512;\nst.shared.u32 [%r5], 0;\nbar.sync 0;\nsetp.gt.u32 %p0, %r0, 31;\n"
+    "@%p0 bra second;\nst.shared.u32 [%r2], %r0;\nbar.warp.sync -1;\nsetp.ne.u32 %p1, %r0, 0;\n"
+    "@%p1 bra done;\nred.{how}.cta.shared::cta.add.u32 [%r5], 1;\nbra.uni done;\nsecond:\n"
+    "again:\nld.acquire.cta.shared::cta.u32 %r4, [%r5];\nsetp.eq.u32 %p2, %r4, 0;\n"
+    "@%p2 bra again;\nadd.u32 %r3, %r2, -128;\nld.shared.u32 %r4, [%r3];\n"
+    "st.global.u32 [%rd1], %r4;\ndone:";
+
+TEST_F(EmulatorTest, WhoSeesACountWithReleaseSeesWhatWasWrittenBefore) {
+  std::string text = kCountAndAsk;
+  run(text.replace(text.find("{how}"), 5, "release"));
+  EXPECT_EQ(out_[40], 8u);
+  EXPECT_THAT(races_.found(), IsEmpty());
 }
 
 TEST_F(EmulatorTest, WhoWritesTheSameAsAnotherIsInNoRace) {

@@ -137,8 +137,9 @@ void add_changes(Meanings& all, const std::string& operation) {
 // Numbers in shared memory by which warps tell each other how far they are.
 void tell(Warp& w, const Instruction& i, Lanes lanes) {
   constexpr auto kSum = [](uint32_t a, uint32_t b) { return a + b; };
-  each_lane(lanes, [&](int lane) { w.block.release(w, w.shared_address(i[0], lane)); });
   change<Space::kShared, uint32_t, kSum, false>(w, i, lanes);
+  // After the change, so that who reads the number knows of that, too.
+  each_lane(lanes, [&](int lane) { w.block.release(w, w.shared_address(i[0], lane)); });
 }
 void ask(Warp& w, const Instruction& i, Lanes lanes) {
   each_lane(lanes, [&](int lane) {
