@@ -10,6 +10,7 @@
 
 #include "attention/fast_weight/fast_weight_problem.h"
 #include "attention/fast_weight/fast_weight_schema.h"
+#include "attention/kernels_here.h"
 #include "attention/operator_node.h"
 #include "attention/or_nothing.h"
 #include "attention/problem.h"
@@ -76,6 +77,7 @@ ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v, con
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("fmmformer::fast_weight_attention_forward", "")
                              .typed<ForwardSignature>();
+  check_kernels_here("fast_weight_attention", op, q);
   return op.call(q, k, v, beta, token_mask, options.codes, options.scales,
                  static_cast<int64_t>(kept));
 }

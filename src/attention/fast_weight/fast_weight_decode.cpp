@@ -9,6 +9,7 @@
 #include "attention/fast_weight/fast_weight_problem.h"
 #include "attention/fast_weight/fast_weight_schema.h"
 #include "attention/fast_weight/fast_weight_step.h"
+#include "attention/kernels_here.h"
 #include "attention/problem.h"
 
 namespace fmmformer {
@@ -178,6 +179,7 @@ Tensor fast_weight_attention_step(const FastWeightInputs& token, FastWeightState
                              .typed<StepSignature>();
   check_token_rank(token);
   check_same_sums(state, options);
+  check_kernels_here(kStep, op, token.q);
   const at::NoGradGuard no_gradient;
   const PackedOptions packed = pack_options(options);
   return op.call(token.q, token.k, token.v, token.beta, token.token_mask, state.memory,

@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "attention/fmm/fmm_schema.h"
+#include "attention/kernels_here.h"
 #include "attention/problem.h"
 
 namespace fmmformer {
@@ -234,6 +235,7 @@ Tensor fmm_attention_step(const AttentionInputs& token, FmmState& state,
                     "fmm_attention_step: normaliser is inv_sqrt_length, but a step has no length "
                     "to divide by; use "
                     "row_sum or none");
+  check_kernels_here("fmm_attention_step", op, token.q);
   const at::NoGradGuard no_gradient;
   const PackedOptions packed = pack_options(options);
   return op.call(token.q, token.k, token.v, weights.near_weight, weights.far_weight,

@@ -11,6 +11,7 @@
 
 #include "attention/fast_weight/fast_weight_schema.h"
 #include "attention/fast_weight/fast_weight_step.h"
+#include "attention/fmm/cuda/gpu_check.h"
 #include "attention/fmm/cuda/tensor_views.h"
 
 namespace fmmformer {
@@ -27,6 +28,7 @@ Tensor step_cuda(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   const FastWeightProblem problem =
       checked_step({q, k, v, beta, token_mask}, {memory, key_sums, tokens}, options);
   const c10::cuda::CUDAGuard guard(q.device());
+  cuda::check_build_for_gpu("fast_weight_attention_step");
   const Tensor rows[] = {q.contiguous(), k.contiguous(), v.contiguous()};
   const Tensor mask = token_mask ? token_mask->contiguous() : Tensor();
   Tensor out = at::empty({problem.batch, problem.heads, problem.value_dim}, q.options());

@@ -16,6 +16,7 @@
 #include "attention/fast_weight/cuda/sweep.h"
 #include "attention/fast_weight/fast_weight_problem.h"
 #include "attention/fast_weight/fast_weight_schema.h"
+#include "attention/fmm/cuda/gpu_check.h"
 #include "attention/fmm/cuda/tensor_views.h"
 #include "attention/problem.h"
 
@@ -63,6 +64,7 @@ class Call {
         pairs_(problem.batch * problem.heads),
         states_((problem.length + kTokensBetweenStates - 1) / kTokensBetweenStates),
         chunks_((problem.length + kChunk - 1) / kChunk) {
+    cuda::check_build_for_gpu("fast_weight_attention");
     if (inputs.token_mask) mask_ = inputs.token_mask->contiguous();
     TORCH_CHECK_VALUE(problem.length <= kLongest, "fast_weight_attention: the length is ",
                       problem.length, "; allowed on a GPU are up to ", kLongest);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "attention/fmm/cuda/call.h"
+#include "attention/fmm/cuda/gpu_check.h"
 #include "attention/fmm/cuda/tensor_views.h"
 #include "attention/philox.h"
 
@@ -41,6 +42,7 @@ Call::Call(const Problem& problem, const AttentionInputs& inputs, const BlendWei
       guard_(inputs.q.device()),
       stream_(c10::cuda::getCurrentCUDAStream()),
       precise_(needs_precision(problem, inputs.q.scalar_type())) {
+  check_build_for_gpu("fmm_attention");
   if (inputs.token_mask) mask_ = inputs.token_mask->contiguous();
   const cudaDeviceProp& device = *at::cuda::getCurrentDeviceProperties();
   const Gpu gpu{static_cast<int>(device.sharedMemPerBlockOptin), 10 * device.major + device.minor};

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "attention/fmm/cuda/decode.h"
+#include "attention/fmm/cuda/gpu_check.h"
 #include "attention/fmm/cuda/tensor_views.h"
 #include "attention/fmm/fmm_schema.h"
 #include "attention/fmm/fmm_step.h"
@@ -55,6 +56,7 @@ Tensor step_cuda(const Tensor& q, const Tensor& k, const Tensor& v,
       {.q = q, .k = k, .v = v, .token_mask = token_mask}, {near_weight, far_weight},
       {keys, values, live, far_sums, far_key_sums, position}, unpack_options(codes, scales));
   const c10::cuda::CUDAGuard guard(q.device());
+  cuda::check_build_for_gpu("fmm_attention_step");
   cuda::StepArgs args = step_args(call);
   const Tensor rows[] = {q.contiguous(), k.contiguous(), v.contiguous()};
   const Tensor mask = token_mask ? token_mask->contiguous() : Tensor();

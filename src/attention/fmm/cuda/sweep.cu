@@ -3,6 +3,7 @@
 #include "attention/fmm/cuda/sweep.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "attention/fmm/cuda/chunks/both_sides/launcher.cuh"
 #include "attention/fmm/cuda/chunks/launcher.cuh"
@@ -155,21 +156,22 @@ bool fits_strips(const SweepArgs& args, int shared_bytes) {
   return eights > 2 && eights <= 2 * strips::kMostGroups && args.near_scale > 0 &&
          args.halo_before + args.halo_after <= strips::kMostHalo;
 }
+/// Whether a causal call's band, if it has one, ends where its kernels can see.
+bool near_fits(const SweepArgs& args, int farthest) {
+  return !args.has_near || (args.left <= farthest && args.near_scale > 0);
+}
 bool fits_whole(const SweepArgs& args, int shared_bytes) {
-  const bool near_fits =
-      !args.has_near || (args.right == 0 && args.left <= whole::kFarthest && args.near_scale > 0);
   return !args.precise && args.causal && args.head_dim == whole::kDim &&
-         args.length <= whole::kLongest && near_fits &&
+         args.length <= whole::kLongest && near_fits(args, whole::kFarthest) &&
          whole::Launcher::shared_bytes(args) <= shared_bytes;
 }
 bool fits_narrow(const SweepArgs& args, const Gpu& gpu) {
-  const bool near_fits =
-      !args.has_near || (args.right == 0 && args.left <= narrow::kFarthest && args.near_scale > 0);
   const int shared_bytes = args.precise ? narrow_fp32::kSharedBytes : narrow::kSharedBytes,
             fewest_pairs = args.precise ? narrow_fp32::kFewestPairs : narrow::kFewestPairs;
   return gpu.capability == 90 && args.causal && args.head_dim == narrow::kDim &&
-         !args.uniform_weights && near_fits && args.length <= narrow::kLongest &&
-         args.batch * args.heads >= fewest_pairs && gpu.shared_bytes >= shared_bytes;
+         !args.uniform_weights && near_fits(args, narrow::kFarthest) &&
+         args.length <= narrow::kLongest && args.batch * args.heads >= fewest_pairs &&
+         gpu.shared_bytes >= shared_bytes;
 }
 bool fits_chunks(const SweepArgs& args, int shared_bytes) {
   const auto fits = [&](auto shape, auto precise_shape) {
@@ -177,8 +179,8 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
     return args.maps <= shape.kMaps && shape.kSharedBytes <= shared_bytes;
   };
   static_assert(chunks::kFarthest == chunks_fp32::kFarthest);
-  const bool near_fits = !args.has_near || (args.left <= chunks::kFarthest && args.near_scale > 0);
-  return args.causal && args.uniform_weights && !args.unit_features && near_fits &&
+  return args.causal && args.uniform_weights && !args.unit_features &&
+         near_fits(args, chunks::kFarthest) &&
          ((args.head_dim == 64 && fits(chunks::PassShape<64>(), chunks_fp32::PassShape<64>())) ||
           (args.head_dim == 128 && fits(chunks::PassShape<128>(), chunks_fp32::PassShape<128>())));
 }
@@ -217,15 +219,25 @@ PassLimits pass_limits(const PassQuestion& call) {
   });
 }
 
-// Whether this file, and with it all kernels that may have clusters, is compiled for GPUs that have
-// them. Where it is not, a newer GPU runs code in which a cluster is one block.
-constexpr bool compiled_for_clusters() {
+namespace {
+
+// Ten times the compute capabilities that this file is compiled for, and with it all kernels but
+// those for 9.0 alone.
 #ifdef __CUDA_ARCH_LIST__
-  for (const int architecture : {__CUDA_ARCH_LIST__}) {
-    if (architecture >= 900) return true;
-  }
+constexpr std::initializer_list<int> kArchitectures = {__CUDA_ARCH_LIST__};
+#else
+constexpr std::initializer_list<int> kArchitectures = {};
 #endif
-  return false;
+// Whether kernels that may have clusters are compiled for GPUs that have them. Where they are not,
+// a newer GPU runs code in which a cluster is one block.
+constexpr bool compiled_for_clusters() {
+  return std::ranges::any_of(kArchitectures, [](int one) { return one >= 900; });
+}
+
+}  // namespace
+
+int least_capability() {
+  return kArchitectures.size() == 0 ? 0 : std::ranges::min(kArchitectures) / 10;
 }
 int cluster_segments(const SweepArgs& args, int64_t most, const Gpu& gpu) {
   if (args.walks != Walks::kStrips || args.causal) return 0;

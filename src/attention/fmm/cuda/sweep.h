@@ -195,6 +195,10 @@ struct Gpu {
   int capability = 0;    // ten times the compute capability
 };
 
+/// The oldest GPUs that the kernels are compiled for, as Gpu::capability says it; 0 where the
+/// compiler does not tell.
+int least_capability();
+
 /// The kernels for a pass over everything. Strips and chunks want the paper's maps in the paper's
 /// order, D = Dv, a narrow band and rows that start at multiples of sixteen bytes, in bf16 or fp32:
 /// strips D of 16 or 32; chunks D of 64 or 128, causal, without unit features, with blend weights

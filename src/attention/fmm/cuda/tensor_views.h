@@ -10,12 +10,6 @@
 namespace fmmformer::cuda {
 
 inline Element element_of(const char* function, at::ScalarType type) {
-#ifdef FMMFORMER_UNOPTIMIZED_CUDA
-  TORCH_WARN_ONCE(
-      function,
-      ": the CUDA kernels of this build are not optimised (FMMFORMER_CUDA_OPTIMIZE=OFF, "
-      "as `make test` builds them where it finds no GPU); `make build` makes good ones");
-#endif
   TORCH_CHECK_VALUE(type != at::kDouble, function,
                     ": q is of type Double on a GPU; allowed there are fp32, bf16, fp16; use "
                     "x.float(), or move the "
