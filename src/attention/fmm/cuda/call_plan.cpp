@@ -47,7 +47,9 @@ Call::Call(const Problem& problem, const AttentionInputs& inputs, const BlendWei
   const cudaDeviceProp& device = *at::cuda::getCurrentDeviceProperties();
   const Gpu gpu{static_cast<int>(device.sharedMemPerBlockOptin), 10 * device.major + device.minor};
   common_ = common_args();
-  common_.walks = suitable_walks(gpu);
+  common_.walks = suitable_walks(args_of(everything_at_once(), /*keys_are_rows=*/false), gpu);
+  faster_in_fp32_ = common_.element == Element::kFloat16 &&
+                    suitable_walks(everything_in_fp32(), gpu) != Walks::kRoles;
   limits_ = pass_limits({.precise = precise_,
                          .head_dim = static_cast<int>(problem.head_dim),
                          .value_dim = static_cast<int>(problem.value_dim),
@@ -71,9 +73,19 @@ Pass Call::everything_at_once() const {
           .near = problem_.options.window.has_value()};
 }
 
-Walks Call::suitable_walks(const Gpu& gpu) const {
+Walks Call::suitable_walks(const SweepArgs& everything, const Gpu& gpu) const {
   if (problem_.feature_maps() > kMapsAtOnce || stages_tiles()) return Walks::kRoles;
-  return fitting_walks(args_of(everything_at_once(), /*keys_are_rows=*/false), gpu);
+  return fitting_walks(everything, gpu);
+}
+
+SweepArgs Call::everything_in_fp32() const {
+  SweepArgs args = args_of(everything_at_once(), /*keys_are_rows=*/false);
+  args.element = Element::kFloat32;
+  for (View* rows : {&args.q, &args.k, &args.v}) {  // as they will be: contiguous
+    const int channels = rows == &args.v ? args.value_dim : args.head_dim;
+    rows->aligned = channels % 4 == 0, rows->row_stride = int64_t{args.heads} * channels;
+  }
+  return args;
 }
 
 void Call::cut(const Gpu& gpu) {

@@ -235,6 +235,14 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
+AttentionInputs in_fp32(const AttentionInputs& inputs) {
+  return {.q = inputs.q.to(at::kFloat),
+          .k = inputs.k.to(at::kFloat),
+          .v = inputs.v.to(at::kFloat),
+          .token_mask = inputs.token_mask,
+          .dropout_seed = inputs.dropout_seed};
+}
+
 cuda::Tensors5 forward_cuda(const Tensor& q, const Tensor& k, const Tensor& v,
                             const OptionalTensor& near_weight, const OptionalTensor& far_weight,
                             const OptionalTensor& token_mask, const OptionalTensor& dropout_seed,
@@ -243,7 +251,13 @@ cuda::Tensors5 forward_cuda(const Tensor& q, const Tensor& k, const Tensor& v,
   const BlendWeights weights{near_weight, far_weight};
   const Problem problem =
       checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
-  return cuda::Call(problem, inputs, weights).forward(static_cast<Keep>(keep));
+  cuda::Call call(problem, inputs, weights);
+  if (!call.is_faster_in_fp32()) return call.forward(static_cast<Keep>(keep));
+  const AttentionInputs wide = in_fp32(inputs);
+  auto made = cuda::Call(problem, wide, weights).forward(static_cast<Keep>(keep));
+  auto& out = std::get<0>(made);
+  out = out.to(q.scalar_type());
+  return made;
 }
 
 cuda::Tensors5 backward_cuda(const Tensor& grad_out, const Tensor& q, const Tensor& k,
@@ -257,8 +271,16 @@ cuda::Tensors5 backward_cuda(const Tensor& grad_out, const Tensor& q, const Tens
   const BlendWeights weights{near_weight, far_weight};
   const Problem problem =
       checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
-  return cuda::Call(problem, inputs, weights)
-      .backward(grad_out, {{}, log_sum_exp, normalisers, far_sums, far_key_sums});
+  const ForwardResult saved{{}, log_sum_exp, normalisers, far_sums, far_key_sums};
+  cuda::Call call(problem, inputs, weights);
+  if (!call.is_faster_in_fp32()) return call.backward(grad_out, saved);
+  const AttentionInputs wide = in_fp32(inputs);
+  auto [dq, dk, dv, dnear, dfar] =
+      cuda::Call(problem, wide, weights).backward(grad_out.to(at::kFloat), saved);
+  const auto narrowed = [](const Tensor& input, const Tensor& gradient) {
+    return empty_gradient_of(input).copy_(gradient);
+  };
+  return {narrowed(q, dq), narrowed(k, dk), narrowed(v, dv), dnear, dfar};
 }
 
 TORCH_LIBRARY_IMPL(fmmformer, CUDA, m) {
