@@ -7,22 +7,24 @@
 #
 #   scripts/gpu_check.sh [FOLDER] [STEP..]
 #
-# Steps: attention fast_weight scaling python cpp verify memcheck (default: these), racecheck. The last takes long and calls
+# Steps: attention variants fast_weight scaling python cpp verify memcheck (default: these), racecheck. The last takes long and calls
 # some barriers that are right a hazard (docs/adr/0027-chunks-of-narrow-heads.md). When the script is interrupted, the record
 # has what was done by then; a step that runs again replaces what it left before.
 #
 # FMMFORMER_LIBRARY, FMMFORMER_PROGRAM, FMMFORMER_CPP_TESTS and PYTHON name a library, program, folder of C++ tests and
-# Python other than the build's and .venv's. PYTHON_PEERS=1 also times FlexAttention, flash-attn and
-# fla.
+# Python other than the build's and .venv's. PYTHON_PEERS= (nothing) leaves out FlexAttention, flash-attn and fla, which take
+# some ten seconds a case; what is not installed is named in the record.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 out=${1:-gpu-check}
 shift || true
 steps=("$@")
-[ $# -gt 0 ] || steps=(attention fast_weight scaling python cpp verify memcheck)
+[ $# -gt 0 ] || steps=(attention variants fast_weight scaling python cpp verify memcheck)
 python=${PYTHON:-.venv/bin/python}
 program=${FMMFORMER_PROGRAM:-build/fmmformer}
 cpp_tests=${FMMFORMER_CPP_TESTS:-build/tests}
+python_peers=()
+[ -z "${PYTHON_PEERS-1}" ] || python_peers=(--python-peers --python "$python")
 [ -n "${FMMFORMER_LIBRARY:-}" ] || scripts/has_gpu_kernels.sh build || exit 1
 export FMMFORMER_LIBRARY=${FMMFORMER_LIBRARY:-$PWD/build/libfmmformer_ops.so}
 export PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
@@ -50,12 +52,11 @@ sanitizer() {
 step_memcheck() { sanitizer memcheck; }
 step_racecheck() { sanitizer racecheck; }
 step_attention() {
-  "$program" bench attention --device cuda --json "$out/attention.json" \
-    ${PYTHON_PEERS:+--python-peers --python "$python"}
+  "$program" bench attention --device cuda --json "$out/attention.json" "${python_peers[@]}"
 }
+step_variants() { "$program" bench attention --device cuda --variants --json "$out/variants.json"; }
 step_fast_weight() {
-  "$program" bench fast-weight --device cuda --json "$out/fast_weight.json" \
-    ${PYTHON_PEERS:+--python-peers --python "$python"}
+  "$program" bench fast-weight --device cuda --json "$out/fast_weight.json" "${python_peers[@]}"
 }
 step_scaling() { "$program" bench scaling --device cuda --json "$out/scaling.json"; }
 
@@ -109,7 +110,7 @@ trap 'stop 143' TERM
 for step in "${steps[@]}"; do
   case $step in
     # Alone: what else runs would be measured, too.
-    attention | fast_weight | scaling) run_alone "$step" || failed=1 ;;
+    attention | variants | fast_weight | scaling) run_alone "$step" || failed=1 ;;
     *) jobs+=("$step") ;;
   esac
 done

@@ -4,7 +4,7 @@
 
     scripts/gpu_record.py FOLDER        writes FOLDER/gpu_check.json
 
-From attention.json, fast_weight.json and scaling.json (`fmmformer bench`), verify.json (`fmmformer verify`), *.xml (pytest, GoogleTest),
+From attention.json, variants.json, fast_weight.json and scaling.json (`fmmformer bench`), verify.json (`fmmformer verify`), *.xml (pytest, GoogleTest),
 memcheck.log and racecheck.log (compute-sanitizer). What is missing is named in the record, not invented.
 """
 
@@ -88,7 +88,7 @@ def driver_version() -> str:
 def joined(folder: pathlib.Path) -> dict:
     record = read_json(folder / "attention.json")
     scaling = read_json(folder / "scaling.json")
-    fast_weight = read_json(folder / "fast_weight.json")
+    others = [read_json(folder / f"{name}.json") for name in ("variants", "fast_weight")]
     if not record:
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         record = {"format": "fmmformer-record", "version": 1, "kind": "gpu", "name": "GPU check", "created": now}
@@ -103,7 +103,7 @@ def joined(folder: pathlib.Path) -> dict:
         *(sanitizer_check(tool, folder / f"{tool}.log") for tool in ("memcheck", "racecheck")),
     ]
     for member in ("timings", "bars"):
-        record[member] = record.get(member, []) + fast_weight.get(member, [])
+        record[member] = sum((other.get(member, []) for other in others), record.get(member, []))
     if scaling:
         record["series_about"], record["series"] = scaling["name"], scaling["series"]
     return record

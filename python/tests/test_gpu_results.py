@@ -64,6 +64,7 @@ def test_a_check_of_a_gpu_becomes_one_record(tmp_path: pathlib.Path) -> None:
     (tmp_path / "attention.json").write_text(
         json.dumps({"kind": "gpu", "machine": {"gpu": "a GPU"}, "timings": [{"case": "gpu_text"}]}))
     (tmp_path / "fast_weight.json").write_text(json.dumps({"timings": [{"case": "fast_weight"}], "bars": [{"met": True}]}))
+    (tmp_path / "variants.json").write_text(json.dumps({"bars": [{"met": False}]}))
     (tmp_path / "scaling.json").write_text(json.dumps({"name": "one layer", "series": [{"name": "softmax"}]}))
     record = gpu_record.joined(tmp_path)
     checks = {check["name"]: check for check in record["checks"]}
@@ -76,7 +77,7 @@ def test_a_check_of_a_gpu_becomes_one_record(tmp_path: pathlib.Path) -> None:
     assert (record["series_about"], record["series"]) == ("one layer", [{"name": "softmax"}])
     assert record["machine"]["gpu"] == "a GPU"
     assert [timing["case"] for timing in record["timings"]] == ["gpu_text", "fast_weight"]
-    assert record["bars"] == [{"met": True}]
+    assert record["bars"] == [{"met": False}, {"met": True}]
 
 
 @pytest.mark.parametrize(

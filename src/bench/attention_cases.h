@@ -36,7 +36,7 @@ enum class Layout { kBnhd, kBhnd };
 
 enum class CaseTag {
   kVerify,       // small enough for the dense double reference
-  kVerifyOnGpu,  // with as many heads as fill a GPU: of use there alone, and quick
+  kVerifyOnGpu,  // of a size that a GPU walks otherwise than small ones; not on a CPU, and quick
   kQuick,        // part of `verify --quick`
   kPaper,        // a shape of the paper's experiments, scaled down
   kTiming,       // a row of `bench attention`
@@ -45,7 +45,7 @@ enum class CaseTag {
 };
 
 /// What a case may take on an H200: forward and backward in bf16, as a replayed graph. In fp32 it
-/// may take kFp32Factor times as long, since each product is three.
+/// may take kFp32Factor times as long, since each product is three. fp16 has no limit.
 struct GpuLimit {
   double seconds = 0;
   int64_t peak_bytes = 0;  // beyond the inputs, in bf16; 0: no limit
@@ -86,9 +86,10 @@ struct AttentionCase {
   bool has_tag(CaseTag tag) const;
 };
 
-/// Builds the list, and parts of it: the paper's shapes, what is timed on a CPU, and on a GPU. Call
-/// attention_cases() instead, which keeps it.
+/// Builds the list, and parts of it: what only a GPU verifies, the paper's shapes, what is timed on
+/// a CPU, and on a GPU. Call attention_cases() instead, which keeps it.
 std::vector<AttentionCase> make_attention_cases();
+std::vector<AttentionCase> make_gpu_verify_cases();
 std::vector<AttentionCase> make_paper_cases();
 std::vector<AttentionCase> make_timing_cases();
 std::vector<AttentionCase> make_gpu_cases();

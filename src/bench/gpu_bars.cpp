@@ -54,6 +54,27 @@ void add_growth(std::vector<Bar>& bars, const Rows& rows, std::string_view longe
                   .met = std::abs(factor / times - 1) <= 0.1});
 }
 
+/// How many rows keep to their limits, and the names of those that do not.
+void add_limits(std::vector<Bar>& bars, const Rows& rows) {
+  int limited = 0, kept = 0;
+  std::string missed;
+  rows.visit([&](const GpuRow& row) {
+    if (!row.limit_seconds() && !row.limit_bytes()) return;
+    ++limited;
+    if (row.is_within_limits()) {
+      ++kept;
+    } else {
+      missed += (missed.empty() ? " (not " : ", ") + row.attention_case.name;
+    }
+  });
+  if (limited == 0) return;
+  bars.push_back({.what = rows.type() + ": rows within their limits of time and memory" + missed +
+                          (missed.empty() ? "" : ")"),
+                  .measured = std::to_string(kept) + " of " + std::to_string(limited),
+                  .wanted = "all",
+                  .met = kept == limited});
+}
+
 void add_eager(std::vector<Bar>& bars, const Rows& rows) {
   const GpuRow* worst = nullptr;
   rows.visit([&](const GpuRow& row) {
@@ -77,6 +98,24 @@ void add_softmax_at_length(std::vector<Bar>& bars, const Rows& rows) {
                   .measured = text_of("%.1f x", factor),
                   .wanted = ">= 20 x",
                   .met = factor >= 20});
+}
+
+/// Wherever there is a limit, softmax must take longer.
+void add_softmax_everywhere(std::vector<Bar>& bars, const Rows& rows) {
+  const GpuRow* worst = nullptr;
+  const auto factor = [](const GpuRow& row) {
+    return row.peer(kSoftmax)->graph.median / row.ours.graph.median;
+  };
+  rows.visit([&](const GpuRow& row) {
+    if (!row.limit_seconds() || row.peer(kSoftmax) == nullptr) return;
+    if (worst == nullptr || factor(row) < factor(*worst)) worst = &row;
+  });
+  if (worst == nullptr) return;
+  bars.push_back({.what = rows.type() + ": softmax over ours where there is a limit, at worst (" +
+                          worst->attention_case.name + ")",
+                  .measured = text_of("%.2f x", factor(*worst)),
+                  .wanted = "> 1 x",
+                  .met = factor(*worst) > 1});
 }
 
 /// From the longest of the short cases down, as far as ours stays faster.
@@ -109,11 +148,13 @@ std::vector<Bar> bars_of(const std::vector<GpuRow>& rows) {
   std::vector<Bar> bars;
   for (const c10::ScalarType dtype : {c10::kBFloat16, c10::kHalf, c10::kFloat}) {
     const Rows of_type(rows, dtype);
+    add_limits(bars, of_type);
     add_growth(bars, of_type, "gpu_262144_r3_band30", 4);
     add_growth(bars, of_type, "gpu_1048576_r3_band30", 16);
     add_eager(bars, of_type);
     if (dtype != c10::kBFloat16) continue;
     add_softmax_at_length(bars, of_type);
+    add_softmax_everywhere(bars, of_type);
     add_crossover(bars, of_type);
   }
   return bars;

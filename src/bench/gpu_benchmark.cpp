@@ -103,7 +103,7 @@ void fill(GpuRow& row, const GpuBenchmarkOptions& options, const std::function<v
 }  // namespace
 
 std::optional<double> GpuRow::limit_seconds() const {
-  if (!attention_case.gpu_limit) return std::nullopt;
+  if (!attention_case.gpu_limit || dtype == c10::kHalf) return std::nullopt;
   return attention_case.gpu_limit->seconds * (dtype == c10::kFloat ? kFp32Factor : 1);
 }
 
@@ -111,6 +111,11 @@ std::optional<int64_t> GpuRow::limit_bytes() const {
   const std::optional<GpuLimit>& limit = attention_case.gpu_limit;
   if (!limit || limit->peak_bytes == 0 || dtype == c10::kFloat) return std::nullopt;
   return limit->peak_bytes;
+}
+
+bool GpuRow::is_within_limits() const {
+  return ours.graph.median <= limit_seconds().value_or(ours.graph.median) &&
+         ours.peak_bytes <= limit_bytes().value_or(ours.peak_bytes);
 }
 
 const GpuMeasurement* GpuRow::peer(std::string_view name) const {

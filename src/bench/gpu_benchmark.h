@@ -51,6 +51,7 @@ struct GpuRow {
   /// What the case may take in this type, where it has a limit.
   std::optional<double> limit_seconds() const;
   std::optional<int64_t> limit_bytes() const;
+  bool is_within_limits() const;
   double times_floor() const { return ours.graph.median / floor; }
   /// How much longer than the replayed graph it takes from a program, in seconds.
   double eager_extra() const { return ours.eager.median - ours.graph.median; }

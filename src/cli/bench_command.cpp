@@ -61,7 +61,8 @@ void add_options(CLI::App& app, AttentionBenchOptions& options) {
   app.add_flag("--forward", options.forward, "forward alone, without gradients");
   app.add_flag(
       "--variants", options.variants,
-      "the plain case with one thing changed (mask, dropout, layout ..), as a ratio to it");
+      "the plain case with one thing changed (mask, dropout, layout ..), as a ratio to it; on a "
+      "GPU every kind of case");
   app.add_flag("--compiled", options.compiled,
                "also the composite under torch.compile, in a Python child (about 20 s a case)");
   app.add_flag("--python-peers", options.python_peers,
@@ -141,7 +142,6 @@ BenchmarkOptions benchmark_options(const AttentionBenchOptions& options) {
 void bench_on_gpu(const AttentionBenchOptions& options, const std::vector<AttentionCase>& cases,
                   const CommandLine& line) {
   const std::pair<bool, const char*> for_the_cpu[] = {{options.forward, "--forward"},
-                                                      {options.variants, "--variants"},
                                                       {options.compiled, "--compiled"},
                                                       {options.keep_memory, "--keep-memory"}};
   for (const auto& [given, name] : for_the_cpu) {
@@ -152,6 +152,7 @@ void bench_on_gpu(const AttentionBenchOptions& options, const std::vector<Attent
                           .python = options.python,
                           .json = options.json,
                           .command = line.text()};
+  request.variants = options.variants;
   request.options.device = use_device(options.device);
   request.options.peers = chosen_peers(options);
   request.options.run_slow_peers = !options.peers.empty();

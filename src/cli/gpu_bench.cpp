@@ -10,6 +10,7 @@
 
 #include "bench/gpu.h"
 #include "bench/gpu_timing.h"
+#include "bench/gpu_variants.h"
 #include "cli/gpu_bench_table.h"
 #include "cli/gpu_peers.h"
 #include "cli/run_identity.h"
@@ -63,6 +64,21 @@ void hold_against_bars(GpuBenchmarkRecord& record, const GpuBenchRequest& reques
   for (const bench::Bar& bar : record.bars) print_line(bar_line(bar));
 }
 
+void measure_variants(GpuBenchmarkRecord& record, const GpuBenchRequest& request) {
+  for (const c10::ScalarType dtype : request.dtypes) {
+    for (const bench::GpuVariant& variant : bench::gpu_variants()) {
+      record.bars.push_back(bench::variant_bar(
+          variant, dtype, bench::measure_gpu_variant(variant, dtype, request.options)));
+      print_line(bar_line(record.bars.back()));
+    }
+  }
+}
+
+void print_sum(const GpuBenchmarkRecord& record) {
+  const auto met = std::ranges::count_if(record.bars, &bench::Bar::met);
+  print_line(std::to_string(met) + " of " + std::to_string(record.bars.size()) + " bars met");
+}
+
 }  // namespace
 
 void run_gpu_bench(const GpuBenchRequest& request) {
@@ -78,8 +94,12 @@ void run_gpu_bench(const GpuBenchRequest& request) {
       "says "
       "how many times our graph its own takes\n",
       record.gpu.c_str(), record.copy_rate / 1e12);
-  measure_rows(record, measured);
-  hold_against_bars(record, measured);
+  if (!measured.cases.empty()) {
+    measure_rows(record, measured);
+    hold_against_bars(record, measured);
+  }
+  if (measured.variants) measure_variants(record, measured);
+  print_sum(record);
   if (request.json.empty()) return;
   const train::RunIdentity identity = run_identity(device, request.command);
   write_file_atomically(request.json, to_json(record, identity).dump(2) + "\n");

@@ -78,11 +78,11 @@ TEST(AttentionCases, AMisspelledNameIsAnsweredWithTheNearestOne) {
   EXPECT_THAT(error_of("causal_2048"), HasSubstr("causal_2048_r3_band30"));
 }
 
-TEST(AttentionCases, WithAsManyHeadsAsFillAGpuAreLeftToIt) {
+TEST(AttentionCases, WithManyHeadsOrOneCutIntoManySegmentsAreLeftToAGpu) {
   const auto cases = cases_with_tag(CaseTag::kVerifyOnGpu);
   EXPECT_FALSE(cases.empty());
   for (const AttentionCase& one : cases) {
-    EXPECT_GE(one.batch * one.heads, 32) << one.name;
+    EXPECT_TRUE(one.batch * one.heads >= 32 || one.length >= 2048) << one.name;
     EXPECT_FALSE(one.has_tag(CaseTag::kVerify) || one.has_tag(CaseTag::kQuick)) << one.name;
   }
 }

@@ -54,6 +54,37 @@ TEST(GpuBars, EagerIsHeldAgainstTheGraphAtItsWorst) {
   EXPECT_FALSE(bar->met);
 }
 
+TEST(GpuBars, RowsOverTheirLimitsAreCountedAndNamed) {
+  std::vector<GpuRow> rows = {row("gpu_copy", 0.14e-3), row("gpu_medium", 0.08e-3),
+                              row("gpu_short_512", 1)};
+  auto bars = bars_of(rows);
+  EXPECT_EQ(bar_with(bars, "within their limits")->measured, "2 of 2");
+  EXPECT_TRUE(bar_with(bars, "within their limits")->met);
+  rows[0].ours.graph.median = 0.16e-3;
+  bars = bars_of(rows);
+  EXPECT_EQ(bar_with(bars, "within their limits")->measured, "1 of 2");
+  EXPECT_THAT(bar_with(bars, "within their limits")->what, HasSubstr("(not gpu_copy)"));
+  EXPECT_FALSE(bar_with(bars, "within their limits")->met);
+}
+
+TEST(GpuBars, MemoryBeyondItsLimitCountsLikeTime) {
+  std::vector<GpuRow> rows = {row("gpu_65536_r3_band30", 1e-3)};
+  rows[0].ours.peak_bytes = int64_t{421} << 20;
+  const auto bars = bars_of(rows);
+  EXPECT_FALSE(bar_with(bars, "within their limits")->met);
+}
+
+TEST(GpuBars, SoftmaxMustBeSlowerWhereverThereIsALimit) {
+  std::vector<GpuRow> rows = {row("gpu_copy", 1, 3), row("gpu_medium", 1, 1.5),
+                              row("gpu_short_128", 2, 1)};
+  auto bars = bars_of(rows);
+  EXPECT_EQ(bar_with(bars, "at worst (gpu_medium)")->measured, "1.50 x");
+  EXPECT_TRUE(bar_with(bars, "at worst (gpu_medium)")->met);
+  rows[1].ours.graph.median = 2;
+  bars = bars_of(rows);
+  EXPECT_FALSE(bar_with(bars, "at worst (gpu_medium)")->met);
+}
+
 TEST(GpuBars, SoftmaxMustBeTwentyTimesSlowerAtLength) {
   const auto bars = bars_of({row("gpu_65536_r3_band30", 1e-3, 35e-3)});
   EXPECT_TRUE(bar_with(bars, "softmax over 3 + 30")->met);
@@ -77,6 +108,7 @@ TEST(GpuRows, Fp32MayTakeFourTimesAsLong) {
   EXPECT_EQ(*one.limit_bytes(), 420 << 20);
   one.dtype = c10::kFloat;
   EXPECT_DOUBLE_EQ(*one.limit_seconds(), 6.4e-3);
+  EXPECT_FALSE((GpuRow{.attention_case = one.attention_case, .dtype = c10::kHalf}).limit_seconds());
   EXPECT_FALSE(one.limit_bytes());
   EXPECT_FALSE(row("gpu_short_128", 1).limit_seconds());
 }

@@ -54,7 +54,7 @@ TEST_F(Program, AMistakeExitsWithTwoAndNamesTheRightWord) {
       {"bench scaling --device tpu", "cuda"},
       {"bench scaling --device cuda:99", "leave --device out"},
       {"bench attention --device cuda:99", "leave --device out"},
-      {"bench attention --device cuda --variants", "--variants is for the CPU"},
+      {"bench attention --device cuda --forward", "--forward is for the CPU"},
       {"verify --device cuda", "leave --device out"},
       {"verify --filter no_such_case", "--list shows all"},
       {"bench fast-weight --device cuda:99", "leave --device out"},

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `verify` holds against the reference on a GPU alone: as much at a time as it cuts otherwise
+// than a small call.
+#include <utility>
+
+#include "bench/attention_cases.h"
+
+namespace fmmformer::bench {
+namespace {
+
+using enum FeatureMap;
+using Cases = std::vector<AttentionCase>;
+
+/// One long head, cut into so many segments on a GPU that a scan joins their states.
+void add_many_segments(Cases& cases) {
+  for (const int64_t head_dim : {16, 32, 64, 128}) {
+    for (const bool causal : {true, false}) {
+      const std::string side = causal ? "_causal" : "_two_sided";
+      cases.push_back({.name = "many_segments_of_" + std::to_string(head_dim) + "_channels" + side,
+                       .batch = 1,
+                       .length = 2400,
+                       .heads = 1,
+                       .head_dim = head_dim,
+                       .bandwidth = 30,
+                       .causal = causal,
+                       .feature_maps = {kElu, kEluFlip, kTanh1},
+                       .weights = WeightShape::kScalar,
+                       .mask = MaskPattern::kInterior,
+                       .dtypes = {c10::kFloat, c10::kBFloat16},
+                       .tags = {CaseTag::kVerifyOnGpu}});
+      if (head_dim == 128) cases.back().feature_maps = {kElu, kEluFlip};
+    }
+  }
+}
+
+/// As many heads of 32 channels as a GPU walks one by one, a thread block each.
+void add_many_narrow_heads(Cases& cases) {
+  const auto add = [&cases](const std::string& name, int64_t length, int64_t bandwidth,
+                            std::vector<FeatureMap> maps) {
+    cases.push_back({.name = name,
+                     .batch = 32,
+                     .length = length,
+                     .heads = 8,
+                     .head_dim = 32,
+                     .bandwidth = bandwidth,
+                     .feature_maps = std::move(maps),
+                     .weights = WeightShape::kPerChannel,
+                     .dtypes = {c10::kFloat, c10::kBFloat16},
+                     .tags = {CaseTag::kVerifyOnGpu}});
+  };
+  add("many_heads_of_32_channels", 100, 30, {kElu, kEluFlip, kTanh1});
+  cases.back().mask = MaskPattern::kRandom, cases.back().near_dropout = 0.1;
+  add("many_unit_heads_of_32_channels", 130, 20, {kElu, kEluFlip});
+  cases.back().unit_features = true, cases.back().near_dropout = 0.1;
+  cases.back().layout = Layout::kBhnd;
+  add("many_heads_of_32_channels_and_one_map", 64, 5, {kElu});
+  add("many_heads_of_32_channels_in_five_chunks", 300, 30, {kElu, kEluFlip, kTanh1});
+  add("many_heads_of_32_channels_less_their_far_field", 130, 20, {kElu, kEluFlip});
+  cases.back().far_scale = -0.7;
+  add("many_heads_of_32_channels_with_no_far_scale", 64, 5, {kElu});
+  cases.back().far_scale = 0;
+  add("many_heads_of_32_channels_in_two_rounds", 70, 30, {kElu, kEluFlip, kTanh1});
+  cases.back().batch = 40, cases.back().near_dropout = 0.2;
+  add("many_heads_of_32_channels_with_large_scores", 130, 30, {kElu});
+  // Scores of hundreds leave fp32 with fewer digits than its bar asks for.
+  cases.back().near_scale = 20, cases.back().dtypes = {c10::kBFloat16};
+}
+
+/// As many causal heads of 64 channels as fill a GPU with one, two, three or four blocks each:
+/// there both sides' gradients are made in one sweep, in bf16.
+void add_many_heads_of_64_channels(Cases& cases) {
+  const auto add = [&cases](const std::string& name, int64_t batch, int64_t length,
+                            std::vector<FeatureMap> maps, MaskPattern mask) -> AttentionCase& {
+    cases.push_back({.name = "many_heads_of_64_channels" + name,
+                     .batch = batch,
+                     .length = length,
+                     .heads = 8,
+                     .head_dim = 64,
+                     .bandwidth = 20,
+                     .feature_maps = std::move(maps),
+                     .weights = WeightShape::kPerHead,
+                     .mask = mask,
+                     .dtypes = {c10::kBFloat16},
+                     .tags = {CaseTag::kVerifyOnGpu}});
+    return cases.back();
+  };
+  const std::vector<FeatureMap> two = {kElu, kEluFlip};
+  add("", 16, 130, two, MaskPattern::kRandom);
+  add("_in_seven_chunks", 16, 420, two, MaskPattern::kNone);
+  add("_and_one_map", 16, 66, {kElu}, MaskPattern::kLeft);
+  add("_that_share_keys", 16, 65, two, MaskPattern::kNone).shared_key_heads = true;
+  AttentionCase& far = add("_less_their_near_field", 16, 130, two, MaskPattern::kNone);
+  far.bandwidth = 0, far.layout = Layout::kBhnd;
+  add("_in_two_segments", 8, 530, two, MaskPattern::kRandom);
+  add("_in_three_segments", 5, 800, {kElu}, MaskPattern::kRandom);
+  add("_in_four_segments", 4, 1024, two, MaskPattern::kNone);
+}
+
+}  // namespace
+
+std::vector<AttentionCase> make_gpu_verify_cases() {
+  Cases cases;
+  add_many_segments(cases);
+  add_many_narrow_heads(cases);
+  add_many_heads_of_64_channels(cases);
+  return cases;
+}
+
+}  // namespace fmmformer::bench
