@@ -56,7 +56,11 @@ TrainingSession::TrainingSession(SessionRun run, const TrainerOptions& options,
   const RunnerOptions how{.device = device_,
                           .cuda_graph = experiment_.train.cuda_graph,
                           .cutoffs = cutoffs_of(experiment_.model),
-                          .noticed = [this](const std::string& what) { listener_.noticed(what); },
+                          .noticed =
+                              [this](const std::string& what) {
+                                listener_.noticed(what);
+                                graph_notes_.push_back(what);
+                              },
                           .clock = &clock_};
   runner_ = make_runner(training_work({*model_, *optimizer_, clock_}), how);
   evaluator_.emplace(*model_, *task_, how);
@@ -275,6 +279,7 @@ void TrainingSession::write_result(RunStatus status) {
   result_["peak_bytes"] = peak_bytes(device_);
   result_["share_of_step"] = parts;
   if (runner_) result_["steps_run"] = runner_->how();
+  if (!graph_notes_.empty()) result_["graph_notes"] = graph_notes_;
   if (state_.best_metric) {
     result_["best_metric"] = metric_.recorded(*state_.best_metric);
     result_["best_step"] = state_.best_step;

@@ -91,10 +91,11 @@ class TrainingSession {
   std::optional<Evaluator> evaluator_;
   InterruptGuard interrupt_;
   std::optional<std::chrono::steady_clock::time_point> stop_at_;
-  std::string problem_;                 // why the run failed
-  nlohmann::ordered_json result_ = {};  // of the record
-  bool scores_test_ = false;            // at the end
-  bool nothing_left_ = false;           // resumed after its end
+  std::string problem_;                   // why the run failed
+  nlohmann::ordered_json result_ = {};    // of the record
+  std::vector<std::string> graph_notes_;  // why work runs without a CUDA graph
+  bool scores_test_ = false;              // at the end
+  bool nothing_left_ = false;             // resumed after its end
   double last_loss_ = 0, learning_rate_ = 0;
   int64_t saved_step_ = -1;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

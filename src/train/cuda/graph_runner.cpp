@@ -96,7 +96,7 @@ class GraphRunner : public BatchRunner {
     const StepCapacities capacities = step_capacities(batches, options_);
     Variant& variant = variants_[capacities];
     const StepInputs inputs = with_capacities(feed_->inputs(), capacities);
-    if (is_due(variant)) capture(inputs, variant);
+    if (is_due(variant) && has_room()) capture(inputs, variant);
     ++runs_, ++variant.runs;
     if (!variant.captured) return work_.run(inputs);
     begin(StepPart::kReplay);
@@ -134,8 +134,15 @@ class GraphRunner : public BatchRunner {
   }
 
   bool is_due(const Variant& variant) const {
-    return wants_graph_ && !variant.captured && graphs_ < kMostGraphs &&
-           runs_ >= kRunsBeforeCapture && variant.runs >= kRunsOfCapacities;
+    return wants_graph_ && !variant.captured && runs_ >= kRunsBeforeCapture &&
+           variant.runs >= kRunsOfCapacities;
+  }
+  /// For one graph more; else says, once, that there will be no others.
+  bool has_room() {
+    if (graphs_ < kMostGraphs) return true;
+    fall_back("batches whose clusters of words have other sizes than in the first " +
+              std::to_string(kMostGraphs) + " graphs run without one");
+    return false;
   }
 
   void release() const {
