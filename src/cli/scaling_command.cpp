@@ -31,7 +31,7 @@ Json point_json(const ScalingPoint& point) {
 
 /// What a point of the figure is: it stands over the figure.
 std::string protocol_text(const ScalingPlan& plan) {
-  std::string text = "one attention layer, forward + backward: causal, 8 heads of 32, ";
+  std::string text = "one attention layer, forward + backward, eagerly: causal, 8 heads of 32, ";
   text.append(dtype_name(plan.dtype));
   if (plan.batch_tokens == 1) return text + ", batch 1";
   return text + ", a sample of a batch of " + std::to_string(plan.batch_tokens) +

@@ -122,6 +122,9 @@ TEXTS = {
     "listed(['a', 'b', 'c'])": "a, b and c",
     "logTicks(0.004, 3).map((tick) => tick.value).join()": "0.01,0.1,1",
     "logTicks(0.15, 1).map((tick) => tick.value).join()": "0.2,0.5,1",
+    **{f"savingCard({{about: '{about}', savings: [{{fast: 'fmm', slow: 'softmax', length: 4096, time_ratio: 8}}]}})"
+       ".querySelector('.note').textContent": f"faster than softmax at length 4,096{type}"
+       for about, type in (("one layer, fp32, causal", " in fp32"), ("", ""))},
 }
 
 

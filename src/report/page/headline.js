@@ -64,13 +64,15 @@ function range(values, text) {
   return from === to ? from : `${from.replace("×", "")}–${to}`;
 }
 
-// Every FMM method against softmax, at the longest length that was common to them.
-function savingCard(savings) {
+// Every FMM method against softmax, at the longest length that was common to them. The type of the numbers belongs to it:
+// softmax in fp32 has no tensor cores.
+function savingCard({ savings, about }) {
   const length = Math.max(...savings.map((saving) => saving.length));
   const same = savings.filter((saving) => saving.length === length);
   const [time, memory] = [same.map((saving) => saving.time_ratio), same.map((saving) => saving.memory_ratio).filter(known)];
   const relation = Math.min(...time) >= 1 ? "faster than" : "the speed of";
-  const notes = [`${relation} ${same[0].slow} at length ${whole(length)}`];
+  const [type] = /\b(fp64|fp32|bf16|fp16)\b/.exec(about ?? "") ?? [];
+  const notes = [`${relation} ${same[0].slow} at length ${whole(length)}${type ? ` in ${type}` : ""}`];
   // Both keep no N x N matrix, so memory is often about the same: that is no headline.
   if (memory.length && memory.some((ratio) => ratio > 1.5 || ratio < 1 / 1.5)) {
     notes.push(Math.min(...memory) >= 1 ? `${range(memory, times)} less memory`
@@ -86,7 +88,7 @@ function drawHeadline(report) {
     ...report.groups.filter((group) => group.results.best_metric && !group.lra)  // those have a table below
       .map((group) => accuracyCard(group, tasks.length > 1)),
     ...report.scaling.filter((scaling) => scaling.savings.length > 0)
-      .map((scaling) => savingCard(scaling.savings)));
+      .map(savingCard));
   document.getElementById("footer").textContent =
     `${report.runs.length} record${report.runs.length === 1 ? "" : "s"}` +
     `${report.written ? `, rendered ${report.written.replace("T", " ").replace("Z", " UTC")}` : ""}.` +
