@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The copy task of the paper in full: the 24 configs of configs/copy, and one of them in fp32 as a control.
+# The copy task of the paper in full: its 24 models, and as controls one kernel without a band, and one model in fp32.
 #
 #   scripts/reproduce_copy.sh [--out FOLDER] [--device cuda] [--seconds N] [NAME..]
 #
 # Runs what is not finished yet, the short sequences first, in bf16 with fp32 master weights; a run that was cut goes on
-# where it was. --seconds: begin no further run after so long. NAME: only these configs (softmax_128 ..). Afterwards:
+# where it was. --seconds: begin no further run after so long. NAME: only these configs (softmax_128 ..); with another seed
+# than the config's, softmax_128_seed3; in fp32, softmax_128_fp32. Afterwards:
 #   scripts/collect_runs.py FOLDER/*/record.json > bench/results/runs/copy.json
 #   build/fmmformer report FOLDER
 set -uo pipefail
@@ -17,14 +18,14 @@ while [ $# -gt 0 ]; do
     --out) out=$2; shift 2 ;;
     --device) device=$2; shift 2 ;;
     --seconds) seconds=$2; shift 2 ;;
-    -h | --help) sed -n '3,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "reproduce_copy.sh: unknown option $1 (see --help)" >&2; exit 2 ;;
     *) names+=("$1"); shift ;;
   esac
 done
 if [ ${#names[@]} -eq 0 ]; then
   for length in 128 256 512; do
-    for model in fmm3_band30 fmm1_band30 linear softmax fmm2 fmm3 fmm1_band20 fmm1_band10; do
+    for model in fmm3_band30 fmm1_band30 linear softmax fmm2 fmm3 fmm1_band20 fmm1_band10 fmm1; do
       names+=("${model}_$length")
     done
     [ $length -gt 128 ] || names+=(fmm1_band30_128_fp32)
@@ -35,14 +36,18 @@ for name in "${names[@]}"; do
   run=$out/$name
   if grep -q '"status": *"finished"' "$run/record.json" 2>/dev/null; then continue; fi
   if [ $SECONDS -ge "$seconds" ]; then echo "time is up before $name"; break; fi
-  config=configs/copy/${name%_fp32}.toml precision=bf16
-  [ "$name" = "${name%_fp32}" ] || precision=fp32
+  config=${name%_fp32} settings=(--set train.precision=bf16)
+  [ "$config" = "$name" ] || settings=(--set train.precision=fp32)
+  if [[ $config =~ ^(.*)_seed([0-9]+)$ ]]; then
+    config=${BASH_REMATCH[1]}
+    settings+=(--set "train.seed=${BASH_REMATCH[2]}")
+  fi
   begin=$SECONDS
   if [ -d "$run/checkpoints" ]; then
     "$program" train "$run" --resume --device "$device" --quiet
   else
     rm -rf "$run"
-    "$program" train "$config" --device "$device" --quiet --out "$run" --set "train.precision=$precision"
+    "$program" train "configs/copy/$config.toml" --device "$device" --quiet --out "$run" "${settings[@]}"
   fi
   status=$?
   if [ $status -eq 0 ]; then echo "$name: $((SECONDS - begin)) s"; else
