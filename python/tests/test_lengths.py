@@ -45,10 +45,12 @@ def test_prefill_and_steps_equal_the_reference_at_every_length_from_1_to_130() -
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("length", [8191, 8192, 8193])
-def test_long_odd_lengths_equal_the_formula_in_selected_rows(length: int, causal: bool) -> None:
+@pytest.mark.parametrize(
+    ("length", "dim"), [(8191, 4), (8192, 4), (8193, 4), (8193, 16), (8193, 32), (8193, 64), (8193, 128), (65536, 64)]
+)
+def test_long_odd_lengths_equal_the_formula_in_selected_rows(length: int, dim: int, causal: bool) -> None:
     rows = [0, 1, 63, 64, 511, 512, 1023, 4096, 8128, length - 2, length - 1]
-    tensors = dict(zip("qkv", random_inputs(length=length, dtype=torch.float32, batch=1)))
+    tensors = dict(zip("qkv", random_inputs(1, length, 2, dim, dim, torch.float32)))
     upstream = torch.zeros_like(tensors["v"])
     upstream[:, rows] = torch.randn_like(upstream[:, rows])
     actual = value_and_gradients(fmm_attention, tensors, upstream, causal=causal, **OPTIONS)
