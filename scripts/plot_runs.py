@@ -3,12 +3,15 @@
 """Draws the loss curves of the copy task, as the paper's figures 4 and 5 group them, into one SVG.
 
     scripts/plot_runs.py bench/results/runs/copy.json > docs/images/copy_curves.svg
+
+Runs of other seeds (fmm2_512_seed2) are dashed. What is not drawn, such as the control in fp32, is named on stderr.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -20,6 +23,7 @@ ROWS = [
         [
             ("softmax", "softmax", "#222222"),
             ("linear", "linear", "#d62728"),
+            ("fmm1", "1 kernel, features divided", "#ff7f0e"),
             ("fmm1_band10", "1 kernel + band 10", "#9ecae1"),
             ("fmm1_band20", "1 kernel + band 20", "#4292c6"),
             ("fmm1_band30", "1 kernel + band 30", "#08519c"),
@@ -30,6 +34,7 @@ ROWS = [
         [
             ("softmax", "softmax", "#222222"),
             ("linear", "linear", "#d62728"),
+            ("fmm1", "1 kernel, features divided", "#ff7f0e"),
             ("fmm2", "2 kernels", "#a1d99b"),
             ("fmm3", "3 kernels", "#31a354"),
             ("fmm3_band30", "3 kernels + band 30", "#006d2c"),
@@ -63,10 +68,11 @@ class Panel:
         parts.append(f'<text x="{self.x + WIDTH / 2}" y="{self.y - 8}" text-anchor="middle" class="title">{title}</text>')
         return "\n".join(parts)
 
-    def curve(self, run: dict, colour: str) -> str:
+    def curve(self, run: dict, colour: str, dashed: bool) -> str:
         points = zip(run["curve"]["step"], run["curve"]["loss"])
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (self.point(*point) for point in points))
-        return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.4"/>'
+        dashes = ' stroke-dasharray="4 2"' if dashed else ""
+        return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.4"{dashes}/>'
 
 
 def legend(x: float, y: float, heading: str, curves: list[tuple[str, str, str]]) -> str:
@@ -76,6 +82,11 @@ def legend(x: float, y: float, heading: str, curves: list[tuple[str, str, str]])
         parts.append(f'<line x1="{x}" x2="{x + 22}" y1="{line - 4}" y2="{line - 4}" stroke="{colour}" stroke-width="2.5"/>')
         parts.append(f'<text x="{x + 28}" y="{line}">{label}</text>')
     return "\n".join(parts)
+
+
+def of_any_seed(model: str, length: int, runs: dict[str, dict]) -> list[str]:
+    """The names of a model's runs: of the config's own seed, and of others."""
+    return [name for name in runs if re.fullmatch(rf"{model}_{length}(_seed\d+)?", name)]
 
 
 def draw(runs: dict[str, dict]) -> str:
@@ -93,11 +104,12 @@ def draw(runs: dict[str, dict]) -> str:
             panel = Panel(LEFT + column * (WIDTH + GAP + 24), top, runs[f"softmax_{length}"]["steps"])
             parts.append(panel.frame(f"loss against update, length {length}"))
             parts += [
-                panel.curve(runs[f"{name}_{length}"], colour)
-                for name, _, colour in curves
-                if f"{name}_{length}" in runs
+                panel.curve(runs[name], colour, dashed="_seed" in name)
+                for model, _, colour in curves
+                for name in of_any_seed(model, length, runs)
             ]
-        parts.append(legend(LEFT + len(lengths) * (WIDTH + GAP + 24), top + 12, heading, curves))
+        drawn = [curve for curve in curves if any(of_any_seed(curve[0], length, runs) for length in lengths)]
+        parts.append(legend(LEFT + len(lengths) * (WIDTH + GAP + 24), top + 12, heading, drawn))
     return "\n".join([*parts, "</svg>"])
 
 
@@ -105,7 +117,12 @@ def main() -> None:
     if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
     record = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    print(draw({run["run"]: run for run in record["runs"]}))
+    runs = {run["run"]: run for run in record["runs"]}
+    print(draw(runs))
+    drawn = {name for _, curves in ROWS for model, *_ in curves for length in LENGTHS
+             for name in of_any_seed(model, length, runs)}
+    if runs.keys() - drawn:
+        print("plot_runs: not drawn:", ", ".join(sorted(runs.keys() - drawn)), file=sys.stderr)
 
 
 if __name__ == "__main__":
