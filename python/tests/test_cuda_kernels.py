@@ -28,6 +28,7 @@ class Call:
     shape: tuple[int, int, int, int]  # batch, length, heads, dim
     maps: int = 2
     causal: bool = True
+    bandwidth: int = 20
     channel_weights: bool = False
     dropout: bool = False
 
@@ -41,15 +42,15 @@ class Call:
 
     def options(self, seed: Tensor) -> dict[str, Any]:
         dropout = dict(near_dropout=0.5, dropout_seed=seed) if self.dropout else {}
-        return dict(causal=self.causal, bandwidth=20, feature_maps=MAPS[:self.maps], **dropout)
+        return dict(causal=self.causal, bandwidth=self.bandwidth, feature_maps=MAPS[:self.maps], **dropout)
 
 
 CALLS = [
     Call("whole", BF16, (4, 200, 4, 16)),
     Call("strips", BF16, (2, 2100, 2, 32), maps=3, dropout=True),
-    Call("strips, two-sided", BF16, (2, 2100, 2, 32), causal=False),
-    Call("strips, a cluster a head", BF16, (8, 2100, 4, 32), causal=False),
-    Call("strips in fp32", FP32, (2, 2100, 2, 16), causal=False, dropout=True),
+    Call("strips, two-sided", BF16, (2, 2100, 2, 32), causal=False, bandwidth=17),
+    Call("strips, a cluster a head", BF16, (8, 2100, 4, 32), causal=False, bandwidth=5),
+    Call("strips in fp32", FP32, (2, 2100, 2, 16), causal=False, bandwidth=17, dropout=True),
     Call("teams", FP32, (2, 2100, 2, 32), maps=3),
     Call("narrow/both_sides", BF16, (32, 300, 8, 32), maps=3, channel_weights=True, dropout=True),
     Call("narrow_fp32", FP32, (16, 300, 8, 32), maps=3, channel_weights=True, dropout=True),

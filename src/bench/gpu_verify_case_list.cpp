@@ -13,6 +13,7 @@ using Cases = std::vector<AttentionCase>;
 
 /// One long head, cut into so many segments on a GPU that a scan joins their states.
 void add_many_segments(Cases& cases) {
+  constexpr int64_t kWidestOnBothSides = 17;  // that the kernels of up to 32 channels take
   for (const int64_t head_dim : {16, 32, 64, 128}) {
     for (const bool causal : {true, false}) {
       const std::string side = causal ? "_causal" : "_two_sided";
@@ -21,7 +22,7 @@ void add_many_segments(Cases& cases) {
                        .length = 2400,
                        .heads = 1,
                        .head_dim = head_dim,
-                       .bandwidth = 30,
+                       .bandwidth = causal || head_dim > 32 ? 30 : kWidestOnBothSides,
                        .causal = causal,
                        .feature_maps = {kElu, kEluFlip, kTanh1},
                        .weights = WeightShape::kScalar,
@@ -31,6 +32,25 @@ void add_many_segments(Cases& cases) {
       if (head_dim == 128) cases.back().feature_maps = {kElu, kEluFlip};
     }
   }
+}
+
+/// As many two-sided heads as fill a GPU with a cluster of two or four thread blocks each.
+void add_clusters(Cases& cases) {
+  const auto add = [&cases](const std::string& name, int64_t batch, int64_t length,
+                            MaskPattern mask) {
+    cases.push_back({.name = "clusters_of_" + name + "_two_sided",
+                     .batch = batch,
+                     .length = length,
+                     .heads = 2,
+                     .head_dim = 32,
+                     .bandwidth = 5,
+                     .causal = false,
+                     .mask = mask,
+                     .dtypes = {c10::kFloat, c10::kBFloat16},
+                     .tags = {CaseTag::kVerifyOnGpu}});
+  };
+  add("two", 32, 520, MaskPattern::kRight);
+  add("four", 16, 1030, MaskPattern::kInterior);
 }
 
 /// As many heads of 32 channels as a GPU walks one by one, a thread block each.
@@ -101,6 +121,7 @@ void add_many_heads_of_64_channels(Cases& cases) {
 std::vector<AttentionCase> make_gpu_verify_cases() {
   Cases cases;
   add_many_segments(cases);
+  add_clusters(cases);
   add_many_narrow_heads(cases);
   add_many_heads_of_64_channels(cases);
   return cases;
