@@ -16,10 +16,17 @@ class Rows {
   Rows(const std::vector<GpuRow>& rows, c10::ScalarType dtype) : rows_(rows), dtype_(dtype) {}
 
   template <typename Visit>
-  void visit(const Visit& visit) const {
+  void visit_all(const Visit& visit) const {
     for (const GpuRow& row : rows_) {
-      if (row.dtype == dtype_ && row.failure.empty()) visit(row);
+      if (row.dtype == dtype_) visit(row);
     }
+  }
+  /// Those that have numbers.
+  template <typename Visit>
+  void visit(const Visit& visit) const {
+    visit_all([&](const GpuRow& row) {
+      if (row.failure.empty()) visit(row);
+    });
   }
 
   const GpuRow* find(std::string_view name) const {
@@ -37,31 +44,25 @@ class Rows {
   c10::ScalarType dtype_;
 };
 
-std::string text_of(const char* format, double value) {
-  char buffer[64];
-  std::snprintf(buffer, sizeof buffer, format, value);
-  return buffer;
-}
-
 void add_growth(std::vector<Bar>& bars, const Rows& rows, std::string_view longer, double times) {
   const GpuRow *base = rows.find("gpu_65536_r3_band30"), *row = rows.find(longer);
   if (base == nullptr || row == nullptr) return;
   const double factor = row->ours.graph.median / base->ours.graph.median;
   bars.push_back({.what = rows.type() + ": time of " + std::to_string(row->attention_case.length) +
                           " tokens over that of 65536",
-                  .measured = text_of("%.2f x", factor),
-                  .wanted = text_of("%.0f x +- 10 %%", times),
+                  .measured = bar_number("%.2f x", factor),
+                  .wanted = bar_number("%.0f x +- 10 %%", times),
                   .met = std::abs(factor / times - 1) <= 0.1});
 }
 
-/// How many rows keep to their limits, and the names of those that do not.
+/// How many rows keep to their limits, and the names of those that do not, or that failed.
 void add_limits(std::vector<Bar>& bars, const Rows& rows) {
   int limited = 0, kept = 0;
   std::string missed;
-  rows.visit([&](const GpuRow& row) {
+  rows.visit_all([&](const GpuRow& row) {
     if (!row.limit_seconds() && !row.limit_bytes()) return;
     ++limited;
-    if (row.is_within_limits()) {
+    if (row.failure.empty() && row.is_within_limits()) {
       ++kept;
     } else {
       missed += (missed.empty() ? " (not " : ", ") + row.attention_case.name;
@@ -84,7 +85,7 @@ void add_eager(std::vector<Bar>& bars, const Rows& rows) {
   constexpr double kMost = 0.15e-3;
   bars.push_back({.what = rows.type() + ": eager through autograd above the graph, at worst (" +
                           worst->attention_case.name + ")",
-                  .measured = text_of("%.3f ms", worst->eager_extra() * 1e3),
+                  .measured = bar_number("%.3f ms", worst->eager_extra() * 1e3),
                   .wanted = "<= 0.15 ms",
                   .met = worst->eager_extra() <= kMost});
 }
@@ -95,7 +96,7 @@ void add_softmax_at_length(std::vector<Bar>& bars, const Rows& rows) {
   if (softmax == nullptr) return;
   const double factor = softmax->graph.median / row->ours.graph.median;
   bars.push_back({.what = rows.type() + ": softmax over 3 + 30 at 65536 tokens",
-                  .measured = text_of("%.1f x", factor),
+                  .measured = bar_number("%.1f x", factor),
                   .wanted = ">= 20 x",
                   .met = factor >= 20});
 }
@@ -113,7 +114,7 @@ void add_softmax_everywhere(std::vector<Bar>& bars, const Rows& rows) {
   if (worst == nullptr) return;
   bars.push_back({.what = rows.type() + ": softmax over ours where there is a limit, at worst (" +
                           worst->attention_case.name + ")",
-                  .measured = text_of("%.2f x", factor(*worst)),
+                  .measured = bar_number("%.2f x", factor(*worst)),
                   .wanted = "> 1 x",
                   .met = factor(*worst) > 1});
 }
@@ -144,6 +145,12 @@ void add_crossover(std::vector<Bar>& bars, const Rows& rows) {
 
 }  // namespace
 
+std::string bar_number(const char* format, double value) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, format, value);
+  return buffer;
+}
+
 std::vector<Bar> bars_of(const std::vector<GpuRow>& rows) {
   std::vector<Bar> bars;
   for (const c10::ScalarType dtype : {c10::kBFloat16, c10::kHalf, c10::kFloat}) {
@@ -164,7 +171,7 @@ Bar step_bar(const Timing& step, c10::ScalarType dtype) {
   constexpr double kMost = 10e-6;
   return {.what = std::string(dtype_name(dtype)) +
                   ": one decoding step, one sequence, 8 heads of 64, 3 + 30, graph",
-          .measured = text_of("%.1f us", step.median * 1e6),
+          .measured = bar_number("%.1f us", step.median * 1e6),
           .wanted = "<= 10 us",
           .met = step.median <= kMost};
 }

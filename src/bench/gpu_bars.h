@@ -17,9 +17,13 @@ struct Bar {
   bool met = false;
 };
 
+/// A number by a format of printf, for a bar's text.
+std::string bar_number(const char* format, double value);
+
 /// The bars that these rows can answer, per type: all limits, linear growth from 65536 to 2^20
 /// tokens, eager runs close to replayed graphs, and (bf16) the distance to softmax at 65536 tokens
-/// and wherever there is a limit, and the shortest length at which softmax is slower.
+/// and wherever there is a limit, and the shortest length at which softmax is slower. A row that
+/// failed misses its limits.
 std::vector<Bar> bars_of(const std::vector<GpuRow>& rows);
 
 Bar step_bar(const Timing& step, c10::ScalarType dtype);

@@ -5,7 +5,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "bench/floor.h"
@@ -87,17 +86,11 @@ void measure(GpuRow& row, const GpuBenchmarkOptions& options) {
   }
 }
 
-/// Runs `measure`, on a stream of its own, for a row's numbers.
-void fill(GpuRow& row, const GpuBenchmarkOptions& options, const std::function<void()>& measure) {
+/// Runs `measure` for a row's numbers.
+void fill(GpuRow& row, const GpuBenchmarkOptions& options, const Work& measure) {
   row.floor =
       floor_bytes(row.attention_case, row.dtype, Pass::kForwardBackward) / options.copy_rate;
-  try {
-    const OwnStream stream(options.device);
-    measure();
-  } catch (const c10::OutOfMemoryError&) {
-    row.failure = "out of memory";
-  }
-  free_cached_gpu_memory();
+  if (!measured_in_memory(options.device, measure)) row.failure = "out of memory";
 }
 
 }  // namespace

@@ -71,6 +71,18 @@ GraphAndEager time_graph_and_eager(std::span<const Work> recorded, std::span<con
   return both;
 }
 
+bool measured_in_memory(const c10::Device& device, const Work& measure) {
+  bool fits = true;
+  try {
+    const OwnStream stream(device);
+    measure();
+  } catch (const c10::OutOfMemoryError&) {
+    fits = false;
+  }
+  free_cached_gpu_memory();
+  return fits;
+}
+
 double measure_copy_rate(const c10::Device& device) {
   constexpr int64_t kBytes = int64_t{1} << 30;  // far more than any cache
   const at::Tensor source = at::zeros({kBytes}, at::device(device).dtype(at::kByte));

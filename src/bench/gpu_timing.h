@@ -28,4 +28,8 @@ GraphAndEager time_graph_and_eager(std::span<const Work> recorded, std::span<con
 /// measured in the same run as what it is compared with.
 double measure_copy_rate(const c10::Device& device);
 
+/// Runs `measure`, on a stream of its own, and gives back what its tensors held. False where the
+/// GPU has too little memory for it.
+bool measured_in_memory(const c10::Device& device, const Work& measure);
+
 }  // namespace fmmformer::bench

@@ -2,6 +2,7 @@
 // Timed cases of a GPU with one thing changed: every option is to run in fused kernels.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,13 @@ struct GpuVariant {
 std::vector<GpuVariant> gpu_variants();
 
 /// How many times the plain case's time the changed one takes: forward and backward as replayed
-/// graphs, in turns.
-double measure_gpu_variant(const GpuVariant& variant, c10::ScalarType dtype,
-                           const GpuBenchmarkOptions& options);
+/// graphs, in turns. None where the GPU has too little memory for both.
+std::optional<double> measure_gpu_variant(const GpuVariant& variant, c10::ScalarType dtype,
+                                          const GpuBenchmarkOptions& options);
 
-/// A variant may take at most 1.3 times the plain case's time.
-Bar variant_bar(const GpuVariant& variant, c10::ScalarType dtype, double times_plain);
+/// What a variant may take, in times of the plain case's time.
+inline constexpr double kMostTimesPlain = 1.3;
+Bar variant_bar(const GpuVariant& variant, c10::ScalarType dtype,
+                std::optional<double> times_plain);
 
 }  // namespace fmmformer::bench

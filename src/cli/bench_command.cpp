@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "bench/gpu_variants.h"
 #include "cli/bench_rows.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
@@ -202,6 +203,20 @@ void measure_variant_rows(BenchmarkRecord& record, const BenchmarkOptions& setti
   for (const VariantRow& row : record.variants) std::printf("%s\n", variant_row(row).c_str());
 }
 
+void list_cases(const AttentionBenchOptions& options, const std::vector<AttentionCase>& cases) {
+  const auto show = [](const std::string& name, const AttentionCase& one) {
+    std::printf("%-28s %s\n", name.c_str(), shape_text(one).c_str());
+  };
+  for (const AttentionCase& one : cases) show(one.name, one);
+  if (!options.variants) return;
+  if (options.device.asks_for_gpu()) {
+    for (const GpuVariant& variant : gpu_variants())
+      show(variant.plain.name + " " + variant.change, variant.changed);
+  } else {
+    for (const AttentionCase& one : cases_with_tag(CaseTag::kVariant)) show(one.name, one);
+  }
+}
+
 int run_bench_attention(const CommandLine& line) {
   AttentionBenchOptions options;
   CLI::App app(
@@ -216,8 +231,7 @@ int run_bench_attention(const CommandLine& line) {
   // Before anything is measured, so that a mistake in a name or a length shows at once.
   const std::vector<AttentionCase> cases = chosen_cases(options);
   if (options.list) {
-    for (const AttentionCase& one : cases)
-      std::printf("%-28s %s\n", one.name.c_str(), shape_text(one).c_str());
+    list_cases(options, cases);
     return kDone;
   }
   if (options.device.asks_for_gpu()) {

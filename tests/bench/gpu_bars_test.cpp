@@ -90,8 +90,18 @@ TEST(GpuBars, SoftmaxMustBeTwentyTimesSlowerAtLength) {
   EXPECT_TRUE(bar_with(bars, "softmax over 3 + 30")->met);
 }
 
-TEST(GpuBars, WhatWasNotMeasuredHasNoBar) {
+TEST(GpuBars, ARowThatFailedMissesItsLimitsAndHasNoOtherBar) {
   GpuRow failed = row("gpu_65536_r3_band30", 1e-3, 35e-3);
+  failed.failure = "out of memory";
+  const auto bars = bars_of({failed});
+  ASSERT_EQ(bars.size(), 1);
+  EXPECT_THAT(bars[0].what, HasSubstr("(not gpu_65536_r3_band30)"));
+  EXPECT_EQ(bars[0].measured, "0 of 1");
+  EXPECT_FALSE(bars[0].met);
+}
+
+TEST(GpuBars, WhatWasNotMeasuredHasNoBar) {
+  GpuRow failed = row("gpu_short_128", 1, 2);  // has no limit
   failed.failure = "out of memory";
   EXPECT_TRUE(bars_of({failed}).empty());
   EXPECT_TRUE(bars_of({}).empty());

@@ -31,8 +31,16 @@ TEST(GpuVariants, MayTakeThreeTenthsMore) {
   const Bar within = variant_bar(variant, c10::kBFloat16, 1.25);
   EXPECT_TRUE(within.met);
   EXPECT_EQ(within.measured, "1.25 x");
-  EXPECT_EQ(within.what, "bf16: gpu_wikitext with an odd length over itself");
+  EXPECT_EQ(within.wanted, "<= 1.3 x");
+  EXPECT_EQ(within.what,
+            "bf16: time of gpu_wikitext with an odd length over that of the plain case");
   EXPECT_FALSE(variant_bar(variant, c10::kFloat, 1.31).met);
+}
+
+TEST(GpuVariants, ThatDoNotFitMissTheirBar) {
+  const Bar bar = variant_bar(gpu_variants().front(), c10::kBFloat16, std::nullopt);
+  EXPECT_FALSE(bar.met);
+  EXPECT_EQ(bar.measured, "no memory");
 }
 
 }  // namespace

@@ -81,6 +81,12 @@ TEST_F(Program, VerifyPrintsALinePerCaseAndTypeAndWritesTheChecks) {
   EXPECT_GE(record["cases"][0]["checks"].size(), 6u);
 }
 
+TEST_F(Program, BenchListsVariantsToo) {
+  EXPECT_THAT(run_program("bench attention --variants --list").text, HasSubstr("dropout"));
+  EXPECT_THAT(run_program("bench attention --device cuda --variants --list").text,
+              HasSubstr("gpu_medium with a token mask"));
+}
+
 TEST_F(Program, BenchTimesACaseBesideItsPeersAndWritesTheRecord) {
   const Outcome outcome =
       run_program("bench attention --quick --case wikitext_r2_band20 --lengths 64,128 --json " +
