@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "bench/fast_weight_benchmark.h"
@@ -77,20 +76,13 @@ void bench_on_cpu(const FastWeightBenchOptions& given, const CommandLine& line) 
   if (!given.json.empty()) write_file_atomically(given.json, to_json(record, rows).dump(2) + "\n");
 }
 
-using PeersOfCases = std::map<std::string, std::vector<GpuPeerResult>>;
-
-PeersOfCases python_peers(const FastWeightBenchOptions& given, const GpuBenchmarkOptions& options,
-                          const std::vector<FastWeightCase>& cases) {
-  if (!given.python_peers) return {};
-  if (given.dtype == "fp32") throw UsageError("--python-peers: fla's delta rule takes no fp32");
-  std::vector<AttentionCase> asked;
-  for (const FastWeightCase& one : cases) asked.push_back(one.attention);
-  const c10::ScalarType half = given.dtype.empty() ? c10::kBFloat16 : dtype_from_name(given.dtype);
-  return run_gpu_peers(asked, half, options, given.python, "fast_weight_attention");
-}
-
 void bench_on_gpu(const FastWeightBenchOptions& given, const CommandLine& line) {
   if (given.forward) throw UsageError("--forward is for the CPU; leave it or --device out");
+  const PythonPeers python{.python = given.python, .subject = "fast_weight_attention"};
+  if (given.python_peers) {
+    if (given.dtype == "fp32") throw UsageError("--python-peers: fla's delta rule takes no fp32");
+    python.check();
+  }
   GpuBenchmarkOptions options;
   options.device = use_device(given.device);
   if (given.quick) options.plan.seconds = 0.03;
@@ -102,23 +94,17 @@ void bench_on_gpu(const FastWeightBenchOptions& given, const CommandLine& line) 
                             .copy_rate = measure_copy_rate(options.device)};
   options.copy_rate = record.copy_rate;
   const std::vector<FastWeightCase> cases = fast_weight_cases_with_tag(CaseTag::kGpu);
-  const PeersOfCases python = python_peers(given, options, cases);
-  std::vector<std::string> columns;
-  if (!python.empty()) {
-    for (const GpuPeerResult& peer : python.begin()->second) columns.push_back(peer.name);
-  }
   std::printf("%s, copy %.2f TB/s; forward + backward in ms, columns as in `bench attention`\n%s\n",
-              record.gpu.c_str(), record.copy_rate / 1e12, gpu_heading(columns).c_str());
+              record.gpu.c_str(), record.copy_rate / 1e12, gpu_heading({}).c_str());
   for (const c10::ScalarType dtype : dtypes) {
     for (const FastWeightCase& one : cases) {
       GpuRow row = measure_gpu_case(one, dtype, options);
-      if (dtype != c10::kFloat && python.contains(one.name()))
-        std::ranges::copy(python.at(one.name()), std::back_inserter(row.peers));
-      std::printf("%s\n", gpu_row(row, columns).c_str());
+      std::printf("%s\n", gpu_row(row, {}).c_str());
       std::fflush(stdout);
       record.rows.push_back(std::move(row));
     }
   }
+  if (given.python_peers) python.add_to(record.rows, options);
   if (given.json.empty()) return;
   const train::RunIdentity identity = run_identity(options.device, line.text());
   write_file_atomically(given.json, to_json(record, identity).dump(2) + "\n");

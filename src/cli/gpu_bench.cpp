@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "bench/gpu.h"
@@ -24,35 +23,18 @@ void print_line(const std::string& line) {
   std::fflush(stdout);
 }
 
-using PeersOfCases = std::map<std::string, std::vector<bench::GpuPeerResult>>;
-
-PeersOfCases python_peers(const GpuBenchRequest& request) {
-  const auto half = std::ranges::find_if(request.dtypes, [](c10::ScalarType dtype) {
-    return dtype == c10::kBFloat16 || dtype == c10::kHalf;
-  });
-  if (!request.python_peers || half == request.dtypes.end()) return {};
-  return run_gpu_peers(request.cases, *half, request.options, request.python);
-}
-
-std::vector<std::string> columns_of(const GpuBenchRequest& request, const PeersOfCases& python) {
+void measure_rows(GpuBenchmarkRecord& record, const GpuBenchRequest& request) {
   std::vector<std::string> columns;
   for (const bench::Peer* peer : request.options.peers) columns.emplace_back(peer->name);
-  if (python.empty()) return columns;
-  for (const bench::GpuPeerResult& peer : python.begin()->second) columns.push_back(peer.name);
-  return columns;
-}
-
-void measure_rows(GpuBenchmarkRecord& record, const GpuBenchRequest& request) {
-  const PeersOfCases python = python_peers(request);
-  const std::vector<std::string> columns = columns_of(request, python);
+  print_line(
+      "in ms: graph = replayed CUDA graph, eager = through autograd, floor = every tensor once "
+      "through memory at the\ncopy's rate; a peer's column says how many times our graph its own "
+      "takes");
   print_line(gpu_heading(columns));
   for (const c10::ScalarType dtype : request.dtypes) {
     for (const bench::AttentionCase& one : request.cases) {
-      bench::GpuRow row = bench::measure_gpu_case(one, dtype, request.options);
-      if (dtype != c10::kFloat && python.contains(one.name))
-        std::ranges::copy(python.at(one.name), std::back_inserter(row.peers));
-      print_line(gpu_row(row, columns));
-      record.rows.push_back(std::move(row));
+      record.rows.push_back(bench::measure_gpu_case(one, dtype, request.options));
+      print_line(gpu_row(record.rows.back(), columns));
     }
   }
 }
@@ -65,6 +47,7 @@ void hold_against_bars(GpuBenchmarkRecord& record, const GpuBenchRequest& reques
 }
 
 void measure_variants(GpuBenchmarkRecord& record, const GpuBenchRequest& request) {
+  print_line("replayed CUDA graphs, with one thing changed and without, in turns");
   for (const c10::ScalarType dtype : request.dtypes) {
     for (const bench::GpuVariant& variant : bench::gpu_variants()) {
       record.bars.push_back(bench::variant_bar(
@@ -83,23 +66,23 @@ void print_sum(const GpuBenchmarkRecord& record) {
 
 void run_gpu_bench(const GpuBenchRequest& request) {
   GpuBenchRequest measured = request;
+  const PythonPeers python{.python = request.python};
+  if (request.python_peers) python.check();
   const c10::Device device = request.options.device;
   const c10::DeviceGuard guard(device);
   GpuBenchmarkRecord record{.gpu = bench::gpu_name(device),
                             .copy_rate = bench::measure_copy_rate(device)};
   measured.options.copy_rate = record.copy_rate;
-  std::printf(
-      "%s, copy %.2f TB/s; forward + backward in ms: graph = replayed CUDA graph, eager = through "
-      "autograd,\nfloor = every tensor once through memory at the copy's rate; a peer's column "
-      "says "
-      "how many times our graph its own takes\n",
-      record.gpu.c_str(), record.copy_rate / 1e12);
+  std::printf("%s, copy %.2f TB/s; forward + backward\n", record.gpu.c_str(),
+              record.copy_rate / 1e12);
   if (!measured.cases.empty()) {
     measure_rows(record, measured);
     hold_against_bars(record, measured);
   }
   if (measured.variants) measure_variants(record, measured);
   print_sum(record);
+  // Last: whatever becomes of them, ours are measured.
+  if (request.python_peers) python.add_to(record.rows, measured.options);
   if (request.json.empty()) return;
   const train::RunIdentity identity = run_identity(device, request.command);
   write_file_atomically(request.json, to_json(record, identity).dump(2) + "\n");

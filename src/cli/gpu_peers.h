@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -9,13 +8,18 @@
 
 namespace fmmformer::cli {
 
-/// What bench/gpu_peers.py measured in a process of its own: the peers of each case, by its name.
-/// In half precision alone, for which those packages are made. `subject`: the operator whose peers
-/// are wanted, fmm_attention or fast_weight_attention. `python` empty: .venv/bin/python. Throws as
-/// run_python() does.
-std::map<std::string, std::vector<bench::GpuPeerResult>> run_gpu_peers(
-    const std::vector<bench::AttentionCase>& cases, c10::ScalarType dtype,
-    const bench::GpuBenchmarkOptions& options, const std::string& python,
-    const std::string& subject = "fmm_attention");
+/// What bench/gpu_peers.py times in a Python process of its own.
+struct PythonPeers {
+  std::string python;                     // the interpreter; "": .venv/bin/python
+  std::string subject = "fmm_attention";  // or fast_weight_attention: whose peers are wanted
+
+  /// Throws UsageError where Python or the script is not there.
+  void check() const;
+
+  /// Gives the rows in half precision, for which those packages are made, the peers of their cases,
+  /// and prints them beside these. A process that fails is a finding about the peers: they are then
+  /// named as not run.
+  void add_to(std::vector<bench::GpuRow>& rows, const bench::GpuBenchmarkOptions& options) const;
+};
 
 }  // namespace fmmformer::cli

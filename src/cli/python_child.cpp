@@ -39,6 +39,16 @@ std::string shell_quoted(const std::string& text) {
   return quoted + "'";
 }
 
+/// Interpreter and script, quoted.
+std::string command_of(const PythonScript& script) {
+  const std::string interpreter =
+      script.python.empty() ? find_file(script, ".venv/bin/python",
+                                        "run `make` to set it up, or name one with --python")
+                            : script.python;
+  const std::string path = find_file(script, script.path, "run from the project's folder");
+  return shell_quoted(interpreter) + " " + shell_quoted(path);
+}
+
 json run_child(const std::string& command) {
   const auto close = [](FILE* pipe) { return pclose(pipe); };
   std::unique_ptr<FILE, decltype(close)> pipe(popen(command.c_str(), "r"), close);
@@ -55,14 +65,10 @@ json run_child(const std::string& command) {
 
 }  // namespace
 
+void check_python(const PythonScript& script) { command_of(script); }
+
 json run_python(const PythonScript& script, const json& request) {
-  const std::string interpreter =
-      script.python.empty() ? find_file(script, ".venv/bin/python",
-                                        "run `make` to set it up, or name one with --python")
-                            : script.python;
-  const std::string path = find_file(script, script.path, "run from the project's folder");
-  return run_child(shell_quoted(interpreter) + " " + shell_quoted(path) + " " +
-                   shell_quoted(request.dump()));
+  return run_child(command_of(script) + " " + shell_quoted(request.dump()));
 }
 
 }  // namespace fmmformer::cli

@@ -14,8 +14,10 @@ struct PythonScript {
   std::string python;  // the interpreter; empty: .venv/bin/python, found like the script
 };
 
-/// Throws UsageError when Python or the script is not there, std::runtime_error when the child
-/// fails.
+/// Throws UsageError when Python or the script is not there.
+void check_python(const PythonScript& script);
+
+/// Throws as check_python() does, and std::runtime_error when the child fails.
 nlohmann::json run_python(const PythonScript& script, const nlohmann::json& request);
 
 }  // namespace fmmformer::cli
