@@ -64,6 +64,18 @@ TEST_F(WithoutCudaKernels, AttentionOnAGpuSaysSoAndNamesTheWayOut) {
               AllOf(HasSubstr("fast_weight_attention: "), kWayOut));
 }
 
+TEST_F(WithoutCudaKernels, APromptOnAGpuSaysSoAndNamesTheWayOut) {
+  const at::Tensor x = on_gpu({2, 5, 3, 8}), beta = on_gpu({2, 5, 3});
+  EXPECT_THAT(error_of([&] {
+                fmm_attention_prefill({x, x, x}, {}, {.causal = true});
+              }),
+              AllOf(HasSubstr("fmm_attention_prefill: "), kWayOut));
+  EXPECT_THAT(error_of([&] {
+                fast_weight_attention_prefill({x, x, x, beta}, {});
+              }),
+              AllOf(HasSubstr("fast_weight_attention_prefill: "), kWayOut));
+}
+
 TEST_F(WithoutCudaKernels, AStepOnAGpuSaysSoAndNamesTheWayOut) {
   const at::Tensor x = torch::randn({2, 5, 3, 8}), token = on_gpu({2, 3, 8});
   const FmmOptions options{.causal = true, .feature_maps = {FeatureMap::kElu}};

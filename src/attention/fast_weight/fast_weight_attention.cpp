@@ -77,7 +77,9 @@ ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v, con
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("fmmformer::fast_weight_attention_forward", "")
                              .typed<ForwardSignature>();
-  check_kernels_here("fast_weight_attention", op, q);
+  // On a GPU training keeps the walk instead.
+  check_kernels_here(
+      kept == Kept::kStates ? "fast_weight_attention_prefill" : "fast_weight_attention", op, q);
   return op.call(q, k, v, beta, token_mask, options.codes, options.scales,
                  static_cast<int64_t>(kept));
 }

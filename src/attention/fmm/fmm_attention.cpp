@@ -109,7 +109,7 @@ ForwardTuple call_forward(const Tensor& q, const Tensor& k, const Tensor& v,
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("fmmformer::fmm_attention_forward", "")
                              .typed<ForwardSignature>();
-  check_kernels_here("fmm_attention", op, q);
+  check_kernels_here(keep == Keep::kState ? "fmm_attention_prefill" : "fmm_attention", op, q);
   return op.call(q, k, v, near_weight, far_weight, token_mask, dropout_seed, options.codes,
                  options.scales, static_cast<int64_t>(keep));
 }
