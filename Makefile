@@ -25,11 +25,15 @@ bench: build  ## times the operator beside its peers: torch's softmax, composite
 bench-report: build  ## renders the results that are kept in bench/results as bench-report.html
 	build/fmmformer report bench/results/*.json -o bench-report.html --title "FMM attention on a GPU"
 
-emulate: build-for-tests  ## the GPU kernels on this CPU, against the double reference and for races (ten minutes)
+emulate:  ## the GPU kernels on this CPU, against the double reference and for races (ten minutes); needs an nvcc
+	@command -v "$${CUDACXX:-nvcc}" >/dev/null || { echo "make emulate needs an nvcc: in PATH, or named by CUDACXX" >&2; exit 1; }
+	$(MAKE) build-for-tests
 	cmake --build --preset release -j $(JOBS) --target emulated_verify
 	scripts/run_tests.sh emulate
 
-gpu-check: build  ## on a machine with a GPU: tests, verify, sanitizers and benchmarks there, as gpu-check/gpu_check.json
+gpu-check:  ## on a machine with a GPU: tests, verify, sanitizers and benchmarks there, as gpu-check/gpu_check.json
+	@scripts/has_gpu.sh >/dev/null
+	$(MAKE) build
 	scripts/gpu_check.sh
 
 demo: setup  ## trains softmax, linear and FMM attention on a small copy task, times them, writes one HTML page

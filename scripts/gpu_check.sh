@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Everything that needs a GPU, in one go: the benchmarks, one after another; then, beside each other, the tests on the
-# device, `verify`, and compute-sanitizer on the quick cases. On an H200 with 16 cores this takes some four minutes without
-# racecheck. Leaves a log for each step and gpu_check.json in the folder given (default: gpu-check); the latter goes to
-# bench/results/, named after the GPU, and `make bench-report` renders it.
+# device, `verify`, and compute-sanitizer on the quick cases. On an H200 with 16 cores this took 204 s without racecheck,
+# variants and Python's peers; the latter two, which are among the defaults, were not measured. Leaves a log for each step
+# and gpu_check.json in the folder given (default: gpu-check); the latter goes to bench/results/, named after the GPU, and
+# `make bench-report` renders it.
 #
 #   scripts/gpu_check.sh [FOLDER] [STEP..]
 #
-# Steps: attention variants fast_weight scaling python cpp verify memcheck (default: these), racecheck. The last takes long and calls
-# some barriers that are right a hazard (docs/adr/0027-chunks-of-narrow-heads.md). When the script is interrupted, the record
-# has what was done by then; a step that runs again replaces what it left before.
+# Steps: attention variants fast_weight scaling python cpp verify memcheck (default: these), racecheck. The last takes long
+# and calls some barriers that are right a hazard (docs/adr/0027-chunks-of-narrow-heads.md). When the script is interrupted,
+# the record has what was done by then; a step that runs again replaces what it left before.
 #
 # FMMFORMER_LIBRARY, FMMFORMER_PROGRAM, FMMFORMER_CPP_TESTS and PYTHON name a library, program, folder of C++ tests and
 # Python other than the build's and .venv's. PYTHON_PEERS= (nothing) leaves out FlexAttention, flash-attn and fla, which take
 # some ten seconds a case; what is not installed is named in the record.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
+case ${1:-} in
+  -h | --help) sed -n '3,20s/^# \{0,1\}//p' scripts/gpu_check.sh; exit 0 ;;
+  -*) echo "gpu_check: unknown option $1 (see --help)" >&2; exit 2 ;;
+esac
 out=${1:-gpu-check}
 shift || true
 steps=("$@")
@@ -25,6 +30,11 @@ program=${FMMFORMER_PROGRAM:-build/fmmformer}
 cpp_tests=${FMMFORMER_CPP_TESTS:-build/tests}
 python_peers=()
 [ -z "${PYTHON_PEERS-1}" ] || python_peers=(--python-peers --python "$python")
+for step in "${steps[@]}"; do
+  [[ " attention variants fast_weight scaling python cpp verify memcheck racecheck " == *" $step "* ]] ||
+    { echo "gpu_check: there is no step $step (see --help)" >&2; exit 2; }
+done
+scripts/has_gpu.sh || exit 1
 [ -n "${FMMFORMER_LIBRARY:-}" ] || scripts/has_gpu_kernels.sh build || exit 1
 export FMMFORMER_LIBRARY=${FMMFORMER_LIBRARY:-$PWD/build/libfmmformer_ops.so}
 export PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
@@ -35,6 +45,7 @@ step_python() {
 }
 step_cpp() {
   local test status=0
+  compgen -G "$cpp_tests/*/*_test" >/dev/null || { echo "gpu_check: no tests in $cpp_tests" >&2; return 1; }
   for test in "$cpp_tests"/*/*_test; do
     [ -x "$test" ] || continue
     # Only what needs a GPU: the rest runs anywhere.
@@ -99,10 +110,6 @@ stop() {
 }
 write_record() { "$python" scripts/gpu_record.py "$out"; }
 
-nvidia-smi -L || { echo "gpu_check: no GPU here"; exit 1; }
-for step in "${steps[@]}"; do
-  declare -F "step_$step" >/dev/null || { echo "gpu_check: there is no step $step" >&2; exit 2; }
-done
 for step in "${steps[@]}"; do forget "$step"; done
 failed=0 jobs=() pids=()
 trap 'stop 130' INT

@@ -4,8 +4,9 @@
 
     scripts/gpu_record.py FOLDER        writes FOLDER/gpu_check.json
 
-From attention.json, variants.json, fast_weight.json and scaling.json (`fmmformer bench`), verify.json (`fmmformer verify`), *.xml (pytest, GoogleTest),
-memcheck.log and racecheck.log (compute-sanitizer). What is missing is named in the record, not invented.
+From attention.json, variants.json, fast_weight.json and scaling.json (`fmmformer bench`), verify.json (`fmmformer verify`),
+*.xml (pytest, GoogleTest), memcheck.log and racecheck.log (compute-sanitizer). What is missing is named in the record, not
+invented.
 """
 
 from __future__ import annotations
@@ -85,6 +86,13 @@ def driver_version() -> str:
         return "driver unknown"
 
 
+def cpp_checks(folder: pathlib.Path) -> list[dict]:
+    """A check for every test program that had something to say."""
+    programs = sorted(folder.glob("*.xml"))
+    return [tests_check(f"tests in C++, {path.stem}", path) for path in programs] or [
+        not_run("tests in C++", "no results were left")]
+
+
 def joined(folder: pathlib.Path) -> dict:
     record = read_json(folder / "attention.json")
     scaling = read_json(folder / "scaling.json")
@@ -98,7 +106,7 @@ def joined(folder: pathlib.Path) -> dict:
     record["kernel_hash"] = kernel_hash()
     record["checks"] = [
         tests_check("tests in Python", folder / "python.xml"),
-        *(tests_check(f"tests in C++, {path.stem}", path) for path in sorted(folder.glob("cpp/*.xml"))),
+        *cpp_checks(folder / "cpp"),
         verify_check(folder / "verify.json"),
         *(sanitizer_check(tool, folder / f"{tool}.log") for tool in ("memcheck", "racecheck")),
     ]

@@ -80,6 +80,12 @@ def test_a_check_of_a_gpu_becomes_one_record(tmp_path: pathlib.Path) -> None:
     assert record["bars"] == [{"met": False}, {"met": True}]
 
 
+def test_what_left_nothing_is_named_as_not_run(tmp_path: pathlib.Path) -> None:
+    checks = {check["name"]: check for check in gpu_record.joined(tmp_path)["checks"]}
+    for name in ("tests in Python", "tests in C++", "verify", "memcheck"):
+        assert checks[name]["note"].startswith("not run"), name
+
+
 @pytest.mark.parametrize(
     ("summary", "failed", "note"),
     [
