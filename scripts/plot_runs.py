@@ -9,6 +9,7 @@ Runs of other seeds (fmm2_512_seed2) are dashed. What is not drawn, such as the 
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import re
@@ -114,9 +115,9 @@ def draw(runs: dict[str, dict]) -> str:
 
 
 def main() -> None:
-    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
-        sys.exit(__doc__)
-    record = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("record", type=Path)
+    record = json.loads(parser.parse_args().record.read_text(encoding="utf-8"))
     runs = {run["run"]: run for run in record["runs"]}
     print(draw(runs))
     drawn = {name for _, curves in ROWS for model, *_ in curves for length in LENGTHS

@@ -8,9 +8,9 @@ scripts/gpu_check.sh, into one SVG.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +24,7 @@ COLOURS = {
 }
 WIDTH, HEIGHT, LEFT, TOP, GAP, LEGEND = 330, 250, 62, 34, 84, 232
 UNITS = ((1, ""), (1e-3, "m"), (1e-6, "µ"))
+OTHER_COLOURS = ("#ff7f0e", "#9467bd", "#8c564b", "#17becf")  # of series that have none above
 
 
 class Panel:
@@ -32,7 +33,8 @@ class Panel:
     def __init__(self, x: float, lengths: list[int], values: list[float], base: int) -> None:
         self.x, self.base = x, base
         self.lengths = [math.log2(min(lengths)), math.log2(max(lengths))]
-        self.powers = [math.floor(math.log(min(values), base)), math.ceil(math.log(max(values), base))]
+        lowest = math.floor(math.log(min(values), base))
+        self.powers = [lowest, max(math.ceil(math.log(max(values), base)), lowest + 1)]
 
     def point(self, length: float, value: float) -> tuple[float, float]:
         across = (math.log2(length) - self.lengths[0]) / (self.lengths[1] - self.lengths[0])
@@ -69,17 +71,28 @@ def bytes_text(size: float) -> str:
     return f"{size / 2**30:g} GiB" if size >= 2**30 else f"{size / 2**20:g} MiB"
 
 
-def legend(x: float, names: list[str]) -> str:
+def colours_of(names: list[str]) -> dict[str, str]:
+    others = [name for name in names if name not in COLOURS]
+    return COLOURS | {name: OTHER_COLOURS[number % len(OTHER_COLOURS)] for number, name in enumerate(others)}
+
+
+def legend(x: float, colours: dict[str, str]) -> str:
     parts = []
-    for number, name in enumerate(names):
+    for number, (name, colour) in enumerate(colours.items()):
         y = TOP + 20 + 22 * number
-        parts.append(f'<line x1="{x}" x2="{x + 22}" y1="{y - 4}" y2="{y - 4}" stroke="{COLOURS[name]}" stroke-width="2.5"/>')
+        parts.append(f'<line x1="{x}" x2="{x + 22}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" stroke-width="2.5"/>')
         parts.append(f'<text x="{x + 28}" y="{y}">{name}</text>')
     return "\n".join(parts)
 
 
-def drawn(series: list[dict]) -> str:
+def measured_points(series: list[dict]) -> dict[str, list[dict]]:
+    """Of each series that has any, what was measured."""
     measured = {one["name"]: [point for point in one["points"] if "seconds" in point] for one in series}
+    return {name: points for name, points in measured.items() if points}
+
+
+def drawn(measured: dict[str, list[dict]]) -> str:
+    colours = colours_of(list(measured))
     points = [point for one in measured.values() for point in one]
     lengths = [point["length"] for point in points]
     parts = []
@@ -87,10 +100,10 @@ def drawn(series: list[dict]) -> str:
             ("seconds", "time a sample", 10, seconds_text), ("peak_bytes", "peak memory a sample", 4, bytes_text))):
         panel = Panel(LEFT + number * (WIDTH + GAP), lengths, [point[key] for point in points], base)
         parts.append(panel.frame(title, label))
-        parts += [panel.curve([(point["length"], point[key]) for point in one], COLOURS[name])
+        parts += [panel.curve([(point["length"], point[key]) for point in one], colours[name])
                   for name, one in measured.items()]
     right = LEFT + 2 * WIDTH + GAP + 16
-    parts.append(legend(right, list(measured)))
+    parts.append(legend(right, {name: colours[name] for name in measured}))
     width, height = right + LEGEND, TOP + HEIGHT + 34
     style = "text { font: 12px sans-serif; fill: #333 } .title { font-weight: bold }"
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">\n'
@@ -98,12 +111,16 @@ def drawn(series: list[dict]) -> str:
 
 
 def main() -> None:
-    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
-        sys.exit(__doc__)
-    record = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    if not record.get("series"):
-        sys.exit(f"plot_scaling: {sys.argv[1]} has no times against length; `fmmformer bench scaling --json` makes them")
-    print(drawn(record["series"]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("record", type=Path)
+    path = parser.parse_args().record
+    try:
+        measured = measured_points(json.loads(path.read_text(encoding="utf-8")).get("series", []))
+    except (OSError, ValueError, AttributeError, KeyError) as error:
+        parser.error(f"{path} is no record: {error}")
+    if len({point["length"] for points in measured.values() for point in points}) < 2:
+        parser.error(f"{path} has no times at two lengths or more; `fmmformer bench scaling --json` makes them")
+    print(drawn(measured))
 
 
 if __name__ == "__main__":
