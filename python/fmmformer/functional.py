@@ -98,7 +98,8 @@ def fmm_attention(
             1 / (1 - near_dropout). This function has no training flag: pass 0 in evaluation.
         dropout_seed: int64 [1] on q's device; the same seed gives the same mask on every device and in backward.
             None: drawn from torch's generator when near_dropout > 0.
-        layout: "bnhd", or "bhnd" for q, k, v and the result in the order [B, H, N, D]. Neither copies.
+        layout: "bnhd", or "bhnd" for q, k, v and the result in the order [B, H, N, D]. Neither copies, but for most
+            float16 on a GPU, which is converted to float32 and back.
 
     Returns:
         [B, N, H, Dv] in q's type. A live query always sees itself in its band.

@@ -102,6 +102,12 @@ TEST(EmulatedKernels, OfHeadsOf64ChannelsInFp32ArePreparedByFeeders) {
   EXPECT_THAT(hold_against_reference(one, c10::kFloat), ran("11chunks_fp32"));
 }
 
+TEST(EmulatedKernels, OfFp32ServeFp16ThatLiesAnyway) {
+  AttentionCase one = {.name = "fp16", .length = 150, .head_dim = 64, .bandwidth = 20};
+  one.layout = bench::Layout::kBhnd, one.shared_key_heads = true;
+  EXPECT_THAT(hold_against_reference(one, c10::kHalf), ran("11chunks_fp32"));
+}
+
 TEST(EmulatedKernels, OfHeadsOf128ChannelsHaveWarpgroupsWithRoles) {
   AttentionCase one = {.name = "warpgroups", .length = 200, .head_dim = 128, .bandwidth = 20};
   one.mask = MaskPattern::kRight;

@@ -39,9 +39,9 @@ class Call {
   /// The arguments outlive the call.
   Call(const Problem& problem, const AttentionInputs& inputs, const BlendWeights& weights);
 
-  /// fp16 has no kernels of its own but those that take every call: whether fp32 has better ones
-  /// for this one.
-  bool is_faster_in_fp32() const { return faster_in_fp32_; }
+  /// Of a call in fp16, which has no kernels of its own but those that take every call: whether
+  /// fp32 has better ones for it, once its rows lie one behind the other.
+  bool is_better_in_fp32() const { return better_in_fp32_; }
 
   Tensors5 forward(Keep keep);
   Tensors5 backward(const at::Tensor& grad_out, const ForwardResult& saved);
@@ -52,7 +52,7 @@ class Call {
 
   // call_plan.cpp ---------------------------------------------------------------------------------
   Walks suitable_walks(const SweepArgs& everything, const Gpu& gpu) const;
-  SweepArgs everything_in_fp32() const;
+  bool fp32_has_better_walks(const Gpu& gpu) const;
   void cut(const Gpu& gpu);
   void plan_passes();
   bool stages_tiles() const;  // whether the band reaches beyond the rows kept beside a chunk
@@ -147,7 +147,7 @@ class Call {
   c10::cuda::CUDAGuard guard_;
   c10::cuda::CUDAStream stream_;
   bool precise_;
-  bool faster_in_fp32_ = false;
+  bool better_in_fp32_ = false;
   at::Tensor mask_;
   SweepArgs common_;
   PassLimits limits_;

@@ -48,8 +48,7 @@ Call::Call(const Problem& problem, const AttentionInputs& inputs, const BlendWei
   const Gpu gpu{static_cast<int>(device.sharedMemPerBlockOptin), 10 * device.major + device.minor};
   common_ = common_args();
   common_.walks = suitable_walks(args_of(everything_at_once(), /*keys_are_rows=*/false), gpu);
-  faster_in_fp32_ = common_.element == Element::kFloat16 &&
-                    suitable_walks(everything_in_fp32(), gpu) != Walks::kRoles;
+  better_in_fp32_ = common_.element == Element::kFloat16 && fp32_has_better_walks(gpu);
   limits_ = pass_limits({.precise = precise_,
                          .head_dim = static_cast<int>(problem.head_dim),
                          .value_dim = static_cast<int>(problem.value_dim),
@@ -78,14 +77,17 @@ Walks Call::suitable_walks(const SweepArgs& everything, const Gpu& gpu) const {
   return fitting_walks(everything, gpu);
 }
 
-SweepArgs Call::everything_in_fp32() const {
+bool Call::fp32_has_better_walks(const Gpu& gpu) const {
+  const auto contiguous_rows = [&](int64_t channels) {
+    View rows;
+    rows.row_stride = problem_.heads * channels, rows.aligned = channels % 4 == 0;
+    return rows;
+  };
   SweepArgs args = args_of(everything_at_once(), /*keys_are_rows=*/false);
   args.element = Element::kFloat32;
-  for (View* rows : {&args.q, &args.k, &args.v}) {  // as they will be: contiguous
-    const int channels = rows == &args.v ? args.value_dim : args.head_dim;
-    rows->aligned = channels % 4 == 0, rows->row_stride = int64_t{args.heads} * channels;
-  }
-  return args;
+  args.q = args.k = contiguous_rows(problem_.head_dim);
+  args.v = contiguous_rows(problem_.value_dim);
+  return suitable_walks(args, gpu) != Walks::kRoles;
 }
 
 void Call::cut(const Gpu& gpu) {

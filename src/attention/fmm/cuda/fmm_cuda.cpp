@@ -235,10 +235,16 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
+/// With contiguous rows, as Call::is_better_in_fp32 takes them to be: the call in fp32 then has the
+/// kernels that it was asked about.
 AttentionInputs in_fp32(const AttentionInputs& inputs) {
-  return {.q = inputs.q.to(at::kFloat),
-          .k = inputs.k.to(at::kFloat),
-          .v = inputs.v.to(at::kFloat),
+  const auto converted = [](const Tensor& rows) {
+    return rows.to(at::kFloat, /*non_blocking=*/false, /*copy=*/false,
+                   at::MemoryFormat::Contiguous);
+  };
+  return {.q = converted(inputs.q),
+          .k = converted(inputs.k),
+          .v = converted(inputs.v),
           .token_mask = inputs.token_mask,
           .dropout_seed = inputs.dropout_seed};
 }
@@ -252,7 +258,7 @@ cuda::Tensors5 forward_cuda(const Tensor& q, const Tensor& k, const Tensor& v,
   const Problem problem =
       checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
   cuda::Call call(problem, inputs, weights);
-  if (!call.is_faster_in_fp32()) return call.forward(static_cast<Keep>(keep));
+  if (!call.is_better_in_fp32()) return call.forward(static_cast<Keep>(keep));
   const AttentionInputs wide = in_fp32(inputs);
   auto made = cuda::Call(problem, wide, weights).forward(static_cast<Keep>(keep));
   auto& out = std::get<0>(made);
@@ -273,7 +279,7 @@ cuda::Tensors5 backward_cuda(const Tensor& grad_out, const Tensor& q, const Tens
       checked_problem("fmm_attention", inputs, weights, unpack_options(codes, scales));
   const ForwardResult saved{{}, log_sum_exp, normalisers, far_sums, far_key_sums};
   cuda::Call call(problem, inputs, weights);
-  if (!call.is_faster_in_fp32()) return call.backward(grad_out, saved);
+  if (!call.is_better_in_fp32()) return call.backward(grad_out, saved);
   const AttentionInputs wide = in_fp32(inputs);
   auto [dq, dk, dv, dnear, dfar] =
       cuda::Call(problem, wide, weights).backward(grad_out.to(at::kFloat), saved);

@@ -221,8 +221,8 @@ PassLimits pass_limits(const PassQuestion& call) {
 
 namespace {
 
-// Ten times the compute capabilities that this file is compiled for, and with it all kernels but
-// those for 9.0 alone.
+// A hundred times the compute capabilities that this file is compiled for, and with it all kernels
+// but those for 9.0 alone.
 #ifdef __CUDA_ARCH_LIST__
 constexpr std::initializer_list<int> kArchitectures = {__CUDA_ARCH_LIST__};
 #else
