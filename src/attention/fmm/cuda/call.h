@@ -54,7 +54,8 @@ class Call {
   Walks suitable_walks(const SweepArgs& everything, const Gpu& gpu) const;
   bool fp32_has_better_walks(const Gpu& gpu) const;
   void cut(const Gpu& gpu);
-  void plan_passes();
+  void plan_passes(const Gpu& gpu);
+  bool near_goes_alone(const Gpu& gpu) const;
   bool stages_tiles() const;  // whether the band reaches beyond the rows kept beside a chunk
   /// What all sweeps of the call have in common.
   SweepArgs common_args() const;

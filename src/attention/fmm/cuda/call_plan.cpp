@@ -57,7 +57,7 @@ Call::Call(const Problem& problem, const AttentionInputs& inputs, const BlendWei
                          .walks = common_.walks,
                          .shared_bytes = gpu.shared_bytes});
   cut(gpu);
-  plan_passes();
+  plan_passes(gpu);
   if (passes_.size() != 1) return;
   const SweepArgs args = args_of(passes_[0], /*keys_are_rows=*/false);
   gradient_segments_ = gradient_segments(args, gpu),
@@ -107,10 +107,23 @@ void Call::cut(const Gpu& gpu) {
                     " heads in all are more than one launch can hold; split the batch");
 }
 
-void Call::plan_passes() {
+/// Whether the near field has a pass of its own, before those of the maps.
+bool Call::near_goes_alone(const Gpu& gpu) const {
+  if (!problem_.options.window || problem_.feature_maps() == 0) return false;
+  if (stages_tiles()) return true;
+  if (common_.walks != Walks::kRoles) return false;  // they fit, or would not have been chosen
+  const Pass together = {
+      .first_channel = 0,
+      .channels = std::min<int64_t>(limits_.value_dim, problem_.value_dim),
+      .first_map = 0,
+      .maps = static_cast<int>(std::min<int64_t>(limits_.maps, problem_.feature_maps())),
+      .near = true};
+  return !has_room(args_of(together, /*keys_are_rows=*/false), gpu.shared_bytes);
+}
+
+void Call::plan_passes(const Gpu& gpu) {
   const int64_t maps = problem_.feature_maps();
-  const bool near = problem_.options.window.has_value();
-  const bool near_alone = near && maps > 0 && stages_tiles();
+  const bool near = problem_.options.window.has_value(), near_alone = near_goes_alone(gpu);
   for (int64_t channel = 0; channel < problem_.value_dim; channel += limits_.value_dim) {
     const int64_t channels = std::min<int64_t>(limits_.value_dim, problem_.value_dim - channel);
     const size_t before = passes_.size();

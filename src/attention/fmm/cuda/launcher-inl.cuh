@@ -21,6 +21,11 @@ template <typename Math, int kKeyDim, typename Shape = PassShape<Math, kKeyDim>>
 using PassGeometry = Geometry<Math, kKeyDim, Shape::kValueDim, Shape::kMaps, Shape::kWarps>;
 
 template <typename Math, int kKeyDim>
+int64_t Launcher<Math, kKeyDim>::shared_bytes(const SweepArgs& args) {
+  using G = PassGeometry<Math, kKeyDim>;
+  return SharedMemory<G>(args, nullptr, /*own_count=*/2, /*backward=*/true).bytes;
+}
+template <typename Math, int kKeyDim>
 cudaError_t Launcher<Math, kKeyDim>::sum_states(const SweepArgs& args, bool of_queries,
                                                 cudaStream_t stream) {
   using G = PassGeometry<Math, kKeyDim>;

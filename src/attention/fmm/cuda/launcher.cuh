@@ -25,6 +25,8 @@ struct PassShape {
 
 template <typename Math, int kKeyDim>
 struct Launcher {
+  /// The most that a block of these sweeps takes.
+  static int64_t shared_bytes(const SweepArgs& args);
   static cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream);
   static cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
   static cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);

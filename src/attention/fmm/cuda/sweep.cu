@@ -219,6 +219,15 @@ PassLimits pass_limits(const PassQuestion& call) {
   });
 }
 
+bool has_room(const SweepArgs& pass, int shared_bytes) {
+  return with_launcher(pass, [&](auto launcher, auto) {
+    if constexpr (requires { launcher.shared_bytes(pass); })
+      return launcher.shared_bytes(pass) <= shared_bytes;
+    else
+      return true;
+  });
+}
+
 namespace {
 
 // A hundred times the compute capabilities that this file is compiled for, and with it all kernels

@@ -229,6 +229,9 @@ struct PassQuestion {
   int shared_bytes;  // that a thread block of this GPU may have
 };
 PassLimits pass_limits(const PassQuestion& call);
+/// Whether shared memory has room for all of a pass of Walks::kRoles: the general kernels may have
+/// none for a near field and a map together.
+bool has_room(const SweepArgs& pass, int shared_bytes);
 
 /// Into how many segments, at most so many, a two-sided sequence that strips walk is cut for
 /// SweepArgs::clusters. 0: their blocks would not fill the GPU, or cannot be clusters there.
