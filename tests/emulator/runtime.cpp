@@ -107,6 +107,9 @@ void run(const void* function, dim3 grid, dim3 block, unsigned cluster, size_t s
                       .dynamic_shared_bytes = static_cast<uint32_t>(shared_bytes),
                       .parameters = parameters};
   if (grid.x % cluster != 0) throw std::runtime_error("clusters that are not whole");
+  if (static_cast<size_t>(kernel.shared_bytes) + shared_bytes >
+      emulated_gpu().sharedMemPerBlockOptin)
+    throw std::runtime_error("more shared memory than this GPU has for a block");
   state().launches.push_back(kernel.name);
   Races races;
   unsigned done = 0;
@@ -154,6 +157,16 @@ CUresult encode_tensor_map(CUtensorMap* made, CUtensorMapDataType type, cuuint32
 }
 
 }  // namespace
+
+cudaDeviceProp& emulated_gpu() {
+  static cudaDeviceProp gpu = [] {
+    cudaDeviceProp made{};
+    made.major = 9, made.minor = 0;
+    made.sharedMemPerBlockOptin = 227 * 1024, made.reservedSharedMemPerBlock = kSharedBegin;
+    return made;
+  }();
+  return gpu;
+}
 
 void watch_races(unsigned blocks) { state().watched_blocks = blocks; }
 std::vector<std::string> take_races() { return std::exchange(state().races, {}); }
@@ -223,6 +236,16 @@ FMMFORMER_IN_ITS_PLACE cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* att
                                                          const void*) {
   *attributes = {};
   attributes->numRegs = 255;  // there are as many as anybody wants
+  return cudaSuccess;
+}
+FMMFORMER_IN_ITS_PLACE cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+FMMFORMER_IN_ITS_PLACE cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute,
+                                                          int) {
+  if (attribute != cudaDevAttrMaxSharedMemoryPerBlockOptin) return cudaErrorNotSupported;
+  *value = static_cast<int>(fmmformer::emulator::emulated_gpu().sharedMemPerBlockOptin);
   return cudaSuccess;
 }
 FMMFORMER_IN_ITS_PLACE cudaError_t cudaMemsetAsync(void* to, int byte, size_t count, cudaStream_t) {

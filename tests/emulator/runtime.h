@@ -3,10 +3,15 @@
 // PTX that nvcc left in the program. Linked in the runtime's place.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <string>
 #include <vector>
 
 namespace fmmformer::emulator {
+
+/// The GPU that the choice of kernels sees, and launches hold to: at first an H200.
+cudaDeviceProp& emulated_gpu();
 
 /// From now on, look for races (Races) in so many thread blocks of every launch, from the first on:
 /// it takes as long as the rest. 0: in none.

@@ -39,8 +39,9 @@ class Call {
   /// The arguments outlive the call.
   Call(const Problem& problem, const AttentionInputs& inputs, const BlendWeights& weights);
 
-  /// Of a call in fp16, which has no kernels of its own but those that take every call: whether
-  /// fp32 has better ones for it, once its rows lie one behind the other.
+  /// Whether fp32 has better kernels for the call, once its rows lie one behind the other: in fp16,
+  /// which has none of its own but those that take every call; and in bf16 where a block of this
+  /// GPU has no room for them.
   bool is_better_in_fp32() const { return better_in_fp32_; }
 
   Tensors5 forward(Keep keep);
@@ -53,6 +54,7 @@ class Call {
   // call_plan.cpp ---------------------------------------------------------------------------------
   Walks suitable_walks(const SweepArgs& everything, const Gpu& gpu) const;
   bool fp32_has_better_walks(const Gpu& gpu) const;
+  bool lacks_room_for_roles(const Gpu& gpu) const;
   void cut(const Gpu& gpu);
   void plan_passes(const Gpu& gpu);
   bool near_goes_alone(const Gpu& gpu) const;

@@ -48,7 +48,8 @@ Call::Call(const Problem& problem, const AttentionInputs& inputs, const BlendWei
   const Gpu gpu{static_cast<int>(device.sharedMemPerBlockOptin), 10 * device.major + device.minor};
   common_ = common_args();
   common_.walks = suitable_walks(args_of(everything_at_once(), /*keys_are_rows=*/false), gpu);
-  better_in_fp32_ = common_.element == Element::kFloat16 && fp32_has_better_walks(gpu);
+  better_in_fp32_ = (common_.element == Element::kFloat16 && fp32_has_better_walks(gpu)) ||
+                    (common_.element == Element::kBFloat16 && lacks_room_for_roles(gpu));
   limits_ = pass_limits({.precise = precise_,
                          .head_dim = static_cast<int>(problem.head_dim),
                          .value_dim = static_cast<int>(problem.value_dim),
@@ -88,6 +89,13 @@ bool Call::fp32_has_better_walks(const Gpu& gpu) const {
   args.q = args.k = contiguous_rows(problem_.head_dim);
   args.v = contiguous_rows(problem_.value_dim);
   return suitable_walks(args, gpu) != Walks::kRoles;
+}
+
+/// Those of wide heads take up to so much shared memory where they carry one map at a time.
+bool Call::lacks_room_for_roles(const Gpu& gpu) const {
+  constexpr int kWideBytes = 163 * 1024;
+  return !precise_ && common_.walks == Walks::kRoles && problem_.head_dim > 64 &&
+         gpu.shared_bytes < kWideBytes;
 }
 
 void Call::cut(const Gpu& gpu) {

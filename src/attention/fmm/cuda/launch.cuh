@@ -9,6 +9,15 @@
 
 namespace fmmformer::cuda {
 
+/// The shared memory that a thread block of the current GPU may have; 0 where nobody tells.
+inline int64_t most_shared_bytes() {
+  int device = 0, bytes = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                            device) == cudaSuccess;
+  return known ? bytes : 0;
+}
+
 /// No blocks: nothing to do.
 template <typename... Parameters>
 cudaError_t launch_clusters(void (*kernel)(Parameters...), dim3 blocks, int cluster, int threads,

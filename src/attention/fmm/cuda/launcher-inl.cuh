@@ -8,13 +8,38 @@
 
 namespace fmmformer::cuda {
 
-template <typename G, typename Kernel>
-cudaError_t launch(Kernel* kernel, const SweepArgs& args, int own_count, bool backward,
-                   cudaStream_t stream) {
-  const int64_t blocks = args.batch * args.heads * args.segments;
+// Whether kernels are compiled for GPUs on which a block has less shared memory than on an H200:
+// those before 9.0.
+#ifdef FMMFORMER_KERNELS_FOR_SMALL_GPUS
+constexpr bool kForSmallGpus = true;
+#elif defined(__CUDA_ARCH_LIST__)
+constexpr bool kForSmallGpus = [] {
+  for (const int architecture : {__CUDA_ARCH_LIST__})
+    if (architecture < 900) return true;
+  return false;
+}();
+#else
+constexpr bool kForSmallGpus = false;
+#endif
+
+template <typename G>
+using FewerWarps =
+    Geometry<typename G::Math, G::kKeyDim, G::kValueDim, G::kMaps, (G::kWarps + 1) / 2>;
+
+/// Launches kernel_of(a geometry): of G or, where a block has no room for its rows, of fewer warps,
+/// which have fewer rows. Only wide rows in fp32 may need that.
+template <typename G, typename KernelOf>
+cudaError_t launch(const SweepArgs& args, int own_count, bool backward, cudaStream_t stream,
+                   const KernelOf& kernel_of) {
   const int64_t bytes = SharedMemory<G>(args, nullptr, own_count, backward).bytes;
-  return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), G::kThreads, bytes, stream,
-                       args);
+  if constexpr (kForSmallGpus && G::kWarps > 1 && G::kKeyDim > 32 &&
+                sizeof(typename G::Elem) == 4) {
+    if (bytes > most_shared_bytes())
+      return launch<FewerWarps<G>>(args, own_count, backward, stream, kernel_of);
+  }
+  const int64_t blocks = args.batch * args.heads * args.segments;
+  return launch_kernel(kernel_of(G()), dim3(static_cast<unsigned>(blocks)), G::kThreads, bytes,
+                       stream, args);
 }
 
 template <typename Math, int kKeyDim, typename Shape = PassShape<Math, kKeyDim>>
@@ -29,23 +54,25 @@ template <typename Math, int kKeyDim>
 cudaError_t Launcher<Math, kKeyDim>::sum_states(const SweepArgs& args, bool of_queries,
                                                 cudaStream_t stream) {
   using G = PassGeometry<Math, kKeyDim>;
-  return of_queries ? launch<G>(sum_kernel<G, true>, args, 0, true, stream)
-                    : launch<G>(sum_kernel<G, false>, args, 0, true, stream);
+  return of_queries ? launch<G>(args, 0, true, stream,
+                                [](auto g) { return sum_kernel<decltype(g), true>; })
+                    : launch<G>(args, 0, true, stream,
+                                [](auto g) { return sum_kernel<decltype(g), false>; });
 }
 template <typename Math, int kKeyDim>
 cudaError_t Launcher<Math, kKeyDim>::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
   using G = PassGeometry<Math, kKeyDim>;
-  return launch<G>(forward_kernel<G>, args, 1, false, stream);
+  return launch<G>(args, 1, false, stream, [](auto g) { return forward_kernel<decltype(g)>; });
 }
 template <typename Math, int kKeyDim>
 cudaError_t Launcher<Math, kKeyDim>::query_sweep(const SweepArgs& args, cudaStream_t stream) {
   using G = PassGeometry<Math, kKeyDim>;
-  return launch<G>(query_kernel<G>, args, 2, true, stream);
+  return launch<G>(args, 2, true, stream, [](auto g) { return query_kernel<decltype(g)>; });
 }
 template <typename Math, int kKeyDim>
 cudaError_t Launcher<Math, kKeyDim>::key_sweep(const SweepArgs& args, cudaStream_t stream) {
   using G = PassGeometry<Math, kKeyDim>;
-  return launch<G>(key_kernel<G>, args, 2, true, stream);
+  return launch<G>(args, 2, true, stream, [](auto g) { return key_kernel<decltype(g)>; });
 }
 
 }  // namespace fmmformer::cuda

@@ -21,9 +21,10 @@ struct PassShape {
   static constexpr int kValueDim = kDim, kChunk = 16;
 
   /// Feature maps of a pass; the results of two wide ones need more shared memory than GPUs before
-  /// sm_90 have.
+  /// 9.0 have, and of three of 64 channels more than GPUs of 8.6 and 8.9.
   static constexpr int maps(int shared_bytes) {
-    return kDim <= 64 ? kMapsAtOnce : shared_bytes >= 200 * 1024 ? 2 : 1;
+    if (kDim > 64) return shared_bytes >= 200 * 1024 ? 2 : 1;
+    return kDim > 32 && shared_bytes < 100 * 1024 ? 2 : kMapsAtOnce;
   }
 
   /// Blocks that fill a GPU at once, by the warps that registers leave room for and, wide heads,

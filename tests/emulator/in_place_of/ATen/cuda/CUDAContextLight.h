@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of torch's: as an H200 describes itself, as far as the choice of kernels asks.
+// In place of torch's: the emulated GPU.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include "emulator/runtime.h"
 
 namespace at::cuda {
 
 inline const cudaDeviceProp* getCurrentDeviceProperties() {
-  static const cudaDeviceProp kHopper = [] {
-    cudaDeviceProp made{};
-    made.major = 9, made.minor = 0;
-    made.sharedMemPerBlockOptin = 232448, made.reservedSharedMemPerBlock = 1024;
-    return made;
-  }();
-  return &kHopper;
+  return &fmmformer::emulator::emulated_gpu();
 }
 
 }  // namespace at::cuda
