@@ -129,12 +129,13 @@ __device__ __forceinline__ void add_input_gradient(MapIndex<kMap> map, const Fra
 #pragma unroll
     for (int s = 0; s < kBlocks; ++s) {
       Fragment x = f[s];
-      if (kMap == 2) x = load_matrix(tile + (by_row(lane) ^ s * 32));
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         float low, high;
         if constexpr (kMap == 2) {
-          slope_pair<kMap>(x.r[j], 0, low, high);
+          // 1 - t^2 = (1 + t) (2 - (1 + t))
+          const Pair phi = as_pair(x.r[j]);
+          Bf16::unpack(as_bits(__hmul2(phi, __hsub2(both(2.f), phi))), low, high);
         } else {
           Bf16::unpack(as_bits(__hmin2(as_pair(x.r[j]), both(1.f))), low, high);
           if (kMap == 1) low = -low, high = -high;
