@@ -23,12 +23,19 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
+/// The upper half of a product.
+FMMFORMER_HOST_DEVICE inline uint32_t upper_product(uint32_t a, uint32_t b) {
+#ifdef __CUDA_ARCH__
+  return __umulhi(a, b);  // of a product in 64 bits nvcc adds zero to the upper half
+#else
+  return static_cast<uint32_t>(static_cast<uint64_t>(a) * b >> 32);
+#endif
+}
 FMMFORMER_HOST_DEVICE inline PhiloxBlock philox_round(const PhiloxBlock& counter, uint32_t key0,
                                                       uint32_t key1) {
-  const uint64_t low = static_cast<uint64_t>(kPhiloxMultiplier0) * counter.word[0];
-  const uint64_t high = static_cast<uint64_t>(kPhiloxMultiplier1) * counter.word[2];
-  return {{static_cast<uint32_t>(high >> 32) ^ counter.word[1] ^ key0, static_cast<uint32_t>(high),
-           static_cast<uint32_t>(low >> 32) ^ counter.word[3] ^ key1, static_cast<uint32_t>(low)}};
+  const uint32_t x = counter.word[0], y = counter.word[2];
+  return {{upper_product(kPhiloxMultiplier1, y) ^ counter.word[1] ^ key0, kPhiloxMultiplier1 * y,
+           upper_product(kPhiloxMultiplier0, x) ^ counter.word[3] ^ key1, kPhiloxMultiplier0 * x}};
 }
 
 FMMFORMER_HOST_DEVICE inline PhiloxBlock philox_block(PhiloxBlock counter, uint32_t key0,

@@ -68,10 +68,12 @@ __device__ __forceinline__ void make_query_features(const Sequence<G>& at, Fragm
 }
 
 /// out += weight * far fields of the warp's queries, given their feature rows of the first map;
-/// keeps factors.
+/// keeps factors. While products are under way, draws what the next chunk's band keeps, if there is
+/// one, and returns it.
 template <typename G>
-__device__ __forceinline__ void far_forward(const Sequence<G>& at, uint32_t live, Fragments& f,
-                                            Rows& out) {
+__device__ __forceinline__ uint32_t far_forward(const Band<G>& band, uint32_t live, bool more,
+                                                Fragments& f, Rows& out) {
+  const Sequence<G>& at = band.at;
   const SweepArgs& args = at.args;
   const uint64_t values = values_and_ones(at);
   const Diagonal</*kBefore=*/false> diagonal(at.lane);
@@ -79,6 +81,7 @@ __device__ __forceinline__ void far_forward(const Sequence<G>& at, uint32_t live
   const uint32_t r = at.quad() % 2, row = at.row(0) + r * 8;
   float* kept = at.kept(Entry::factors(G::kMaps), kBlockDim) + row;
   const bool lives = live >> row & 1;
+  uint32_t next_kept = 0;
   each_map_in_turn<G>([&](int l) {
     if (l > 0) load_rows(f, kept_features(at, l), by_row(at.lane));
     const uint64_t keys = rows_operand(at.features(0)) + l * kChunkStep,
@@ -100,20 +103,27 @@ __device__ __forceinline__ void far_forward(const Sequence<G>& at, uint32_t live
 #pragma unroll
     for (int t = 0; t < kTiles; ++t)
       begin_40<true, true>(sum, norms, inner[t], values + t * kToNextValues);
-    await_warpgroup_products();
+    commit_warpgroup_products();
+    if (G::kDrops && more) {
+#pragma unroll 1
+      for (int group = l; group < kGroups; group += G::kMaps)
+        next_kept |= band.draw(at.tile() + kTiles, group);
+    }
+    await_committed_products();
     arrived(sum);
     asm volatile("" : "+f"(norms[0]), "+f"(norms[1]), "+f"(norms[2]), "+f"(norms[3])::"memory");
     float norm[2], factor[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      norm[r] = norms[2 * r] + norms[2 * r + 1] + args.eps;
-      if (!at.row_sums()) norm[r] = args.fixed_norm;
-      factor[r] = args.far_scale * reciprocal(norm[r]);
+    for (int i = 0; i < 2; ++i) {
+      norm[i] = norms[2 * i] + norms[2 * i + 1] + args.eps;
+      if (!at.row_sums()) norm[i] = args.fixed_norm;
+      factor[i] = args.far_scale * reciprocal(norm[i]);
     }
     kept[0] = !lives ? 0.f : r ? factor[1] : factor[0];
     kept += kRows;
     add_field(at, out, sum, factor, l);
   });
+  return next_kept;
 }
 
 /// What the queries' sweep begins with: the first chunk, and zeros before it.
@@ -236,6 +246,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   begin_forward(at, maps);
   ForwardState<G> state;
   const Band<G> band(at);
+  uint32_t kept = G::kDrops ? band.draw(at.tile()) : 0;
 #pragma unroll 1
   for (;;) {
     at.forget();
@@ -243,7 +254,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     const uint32_t live = at.live(at.tile());
     Rows out;
     if (args.has_near)
-      near_forward(band, out);
+      near_forward(band, kept, out);
     else
       clear(out);
     make_key_features(at, live);
@@ -263,7 +274,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     Fragments f;
     make_query_features(at, f);
     state.finish();
-    far_forward(at, live, f, out);
+    kept = far_forward(band, live, more, f, out);
     await_stores_read<0>();  // of out and the state before
     stage_rows(at, out, out_stage(at), live);
     if (more) finish_rows(at, 1);

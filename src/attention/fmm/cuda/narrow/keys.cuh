@@ -121,8 +121,7 @@ __device__ __forceinline__ void far_key(const Sequence<G>& at, Rows& dk, Rows& d
     for (int t = 0; t < kTiles; ++t) begin_32<true, true>(dx, inner[t], queries + t * kTileStep);
     await_warpgroup_products();
     arrived(dx);
-    with_map<G>(l,
-                [&](auto map) { add_input_gradient<G>(map, x, at.own_tile(0), at.lane, dk, dx); });
+    add_input_gradient<G>(l, x, at.own_tile(0), at.lane, dk, dx);
   });
 }
 

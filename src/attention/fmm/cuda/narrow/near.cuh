@@ -19,12 +19,12 @@ __device__ __forceinline__ constexpr bool is_unseen(int group, int i) {
          (group == kGroups - 1 && upper_keys && !upper_queries);
 }
 /// Dropout's bits of a lane: where those of register r of a group's Fragment are, the pair's second
-/// sixteen further.
+/// sixteen further. Of two registers the pairs are the same places of bytes: see Band::drop.
 __device__ __forceinline__ constexpr uint32_t kept_bits(int group, int r) {
-  return 0x10001u << (group * 4 + r);
+  return 0x10001u << (r % 2 * 8 + 7 - (group * 2 + r / 2));
 }
 __device__ __forceinline__ constexpr uint32_t kept_bit(int group, int i) {
-  return 1u << (group * 4 + i / 4 * 2 + i % 4 / 2 + i % 2 * 16);
+  return kept_bits(group, i / 4 * 2 + i % 4 / 2) & (i % 2 ? 0xffff0000u : 0xffffu);
 }
 
 /// What sixteen rows see of the three tiles that end with their own. A score's sum begins with 0
@@ -100,24 +100,35 @@ struct Band {
     for (int s = 0; s < kBlocks; ++s)
       add_product(sum[s], p, of_right(load_turned_matrix(tile + (lane ^ s * 32))));
   }
-  /// Draws which probabilities are kept: all bits of a number are set. See kept_bits for what it
-  /// returns.
-  __device__ __forceinline__ uint32_t draw(Fragment (&kept)[kGroups]) const {
-    PhiloxBlock draws[kGroups];
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group)
-      draws[group] = lane_counter(at.tile() * kBlockDim, (at.tile() - 2 + group) * kBlockDim,
-                                  at.pair, at.lane);
-    philox_blocks(draws, seed);
+  /// Draws which probabilities of a tile's queries, counted from the sequence's first, are kept:
+  /// those of a group, or all. See kept_bits.
+  __device__ __forceinline__ uint32_t draw(int tile, int group) const {
+    const PhiloxBlock block = philox_block(
+        lane_counter(tile * kBlockDim, (tile - 2 + group) * kBlockDim, at.pair, at.lane), seed);
     const uint32_t below = at.args.drop_below * 0x10001u;
     uint32_t bits = 0;
 #pragma unroll
-    for (int i = 0; i < kGroups * 4; ++i) {
-      uint32_t& pair = kept[i / 4].r[i % 4];
-      pair = at_least(draws[i / 4].word[i % 2 * 2 + i % 4 / 2], below);
-      bits |= pair & kept_bits(i / 4, i % 4);
-    }
+    for (int r = 0; r < 4; ++r)
+      bits |= at_least(block.word[r % 2 * 2 + r / 2], below) & kept_bits(0, r);
+    return bits >> group * 2;
+  }
+  __device__ __forceinline__ uint32_t draw(int tile) const {
+    uint32_t bits = 0;
+#pragma unroll 1
+    for (int group = 0; group < kGroups; ++group) bits |= draw(tile, group);
     return bits;
+  }
+  /// Zeros for those that are not kept. A shift brings the bits of two registers to the highest of
+  /// their bytes, which prmt makes bytes of.
+  static __device__ __forceinline__ void drop(Fragment (&f)[kGroups], uint32_t bits) {
+#pragma unroll
+    for (int i = 0; i < kGroups * 4; ++i) {
+      uint32_t kept;
+      asm("prmt.b32 %0, %1, 0, %2;\n"
+          : "=r"(kept)
+          : "r"(bits << i / 2), "r"(i % 2 ? 0xbb99 : 0xaa88));
+      f[i / 4].r[i % 4] &= kept;
+    }
   }
 
  private:
@@ -159,10 +170,11 @@ __device__ __forceinline__ void find_bases(const Band<G>& band, const Block (&sc
   }
 }
 
-/// out = weight * softmax(...) v; keeps log_sum_exp, for powers of 2. Returns whether no row has
-/// scores that are too far above its base: else nothing of this is of use.
+/// out = weight * softmax(...) v, of the probabilities that are `kept` (Band::draw); keeps
+/// log_sum_exp, for powers of 2. Returns whether no row has scores that are too far above its base:
+/// else nothing of this is of use.
 template <bool kPeak, typename G>
-__device__ __forceinline__ bool near_forward(const Band<G>& band, Rows& out) {
+__device__ __forceinline__ bool near_forward(const Band<G>& band, uint32_t kept, Rows& out) {
   const Sequence<G>& at = band.at;
   Block p[kGroups];
   uint32_t live_keys[kGroups];
@@ -193,10 +205,8 @@ __device__ __forceinline__ bool near_forward(const Band<G>& band, Rows& out) {
   for (int group = 1; group < kGroups; ++group)
     Bf16::multiply(totals, probabilities[group], {{kOnes, kOnes}});
   if constexpr (G::kDrops) {
-    Fragment kept[kGroups];
-    at.kept(Entry::bits(G::kMaps), kWarpSize)[at.lane] = __uint_as_float(band.draw(kept));
-#pragma unroll
-    for (int i = 0; i < kGroups * 4; ++i) probabilities[i / 4].r[i % 4] &= kept[i / 4].r[i % 4];
+    at.kept(Entry::bits(G::kMaps), kWarpSize)[at.lane] = __uint_as_float(kept);
+    band.drop(probabilities, kept);
   }
   clear(out);
 #pragma unroll
@@ -226,8 +236,9 @@ __device__ __forceinline__ bool near_forward(const Band<G>& band, Rows& out) {
 }
 /// To seek the largest score takes a twentieth of forward, and is hardly ever needed.
 template <typename G>
-__device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out) {
-  if (!near_forward</*kPeak=*/false>(band, out)) near_forward</*kPeak=*/true>(band, out);
+__device__ __forceinline__ void near_forward(const Band<G>& band, uint32_t kept, Rows& out) {
+  if (!near_forward</*kPeak=*/false>(band, kept, out))
+    near_forward</*kPeak=*/true>(band, kept, out);
 }
 
 /// dq = the near field's gradient. Leaves in the tile's record: log_sum_exp; row dots
@@ -260,8 +271,7 @@ __device__ __forceinline__ void near_query(const Band<G>& band, Rows& dq) {
   band.hide_dead(p, live_keys);
   float dot[2] = {0.f, 0.f};
   if constexpr (G::kDrops) {
-    Fragment kept[kGroups];
-    const uint32_t bits = band.draw(kept);
+    const uint32_t bits = band.draw(at.tile());
 #pragma unroll
     for (int i = 0; i < kGroups * 8; ++i) {
       float& g = dp[i / 8][i / 4 % 2][i % 4];

@@ -99,8 +99,7 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at, Rows& dq) {
       float& element = u[i / 8][i / 4 % 2][i % 4];
       element = factor[i % 4 / 2] * (element - dot[i % 4 / 2] * z[i / 8][i / 4 % 2][i % 4]);
     }
-    with_map<G>(l,
-                [&](auto map) { add_input_gradient<G>(map, f, at.own_tile(0), at.lane, dq, u); });
+    add_input_gradient<G>(l, f, at.own_tile(0), at.lane, dq, u);
   });
 }
 

@@ -123,35 +123,44 @@ __device__ __forceinline__ void far_keys(const Sequence<G>& at, const Fragments&
     Fragments v = {of_tile[0], of_tile[1]};
     weigh(at, v, l);
     Fragment inner[kTiles];
+    Rows dx;
     {
       Block products[kTiles];
       begin_warpgroup_products();
       begin_64<false>(products, v[0], grads), begin_64<true>(products, v[1], grads + 2);
+      commit_warpgroup_products();
+      // While products are under way:
       const Dots dots(at, l);
-      await_warpgroup_products();
+      const float* after = later_sums(at, at.chunk) + l * kDim + at.quad() * 2;
+#pragma unroll
+      for (int n = 0; n < kBlocks * 2; ++n) {
+        const float2 pair = *reinterpret_cast<const float2*>(after + n * 8);
+        float* c = dx[n / 2][n % 2];
+        c[0] = c[2] = pair.x, c[1] = c[3] = pair.y;
+      }
+      await_committed_products();
       arrived(products);
       make_seen(inner, at.warp, diagonal,
                 [&](int t) { return less_dots(rounded(products[t]), dots, t); });
-    }
-    Rows dx;
-    const float* after = later_sums(at, at.chunk) + l * kDim + at.quad() * 2;
-#pragma unroll
-    for (int n = 0; n < kBlocks * 2; ++n) {
-      const float2 pair = *reinterpret_cast<const float2*>(after + n * 8);
-      float* c = dx[n / 2][n % 2];
-      c[0] = c[2] = pair.x, c[1] = c[3] = pair.y;
     }
     begin_warpgroup_products();
     begin_32<true, true>(dx, v[0], state), begin_32<true, true>(dx, v[1], state + kTileStep);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) begin_32<true, true>(dx, inner[t], queries + t * kTileStep);
-    Fragments x;
-    load_rows(x, at.features(l) + at.warp * kTileBytes, by_row(at.lane));
-    await_warpgroup_products();
-    arrived(dx);
-    with_map<G>(l, [&](auto map) {
-      add_input_gradient<G>(map, x, at.band_tile(0, at.warp), at.lane, dk, dx);
-    });
+    commit_warpgroup_products();
+    if constexpr (G::kUnit) {
+      await_committed_products();
+      arrived(dx);
+      const Inputs<G> k(at.band_tile(0, at.warp), at.lane);
+      with_map<G>(l, [&](auto map) { k.add_unit_gradient(map, dk, dx); });
+    } else {  // slopes, while products are under way
+      Fragments x;
+      load_rows(x, at.features(l) + at.warp * kTileBytes, by_row(at.lane));
+      const Slopes<G> slopes(l, x);
+      await_committed_products();
+      arrived(dx);
+      slopes.add(dk, dx);
+    }
   });
 }
 

@@ -90,37 +90,24 @@ __device__ __forceinline__ void near_queries(const Band<G>& band, Rows& dq) {
   }
 }
 
-/// dq += gradient with respect to a map's rows before their factor, times factor and slope, both of
-/// which scaled rows f tell: min(f, factor), or f (1 - t) for tanh1.
-template <typename G, int kMap>
-__device__ __forceinline__ void add_query_gradient(const Sequence<G>& at, MapIndex<kMap> map,
-                                                   const Fragments& f, const float (&factor)[2],
-                                                   const float (&minus_inverse)[2], Rows& dq,
-                                                   Rows& gradient) {
-  if constexpr (G::kUnit) {
+/// A map's slopes times factor, which scaled rows f tell: min(f, factor), or f (1 - t) for tanh1.
+template <typename G>
+__device__ __forceinline__ Slopes<G> scaled_slopes(int map, const Fragments& f,
+                                                   const float (&factor)[2],
+                                                   const float (&inverse)[2]) {
+  return Slopes<G>(
+      map, f, [&](Pair phi, int r) { return __hmin2(phi, both(factor[r])); },
+      [&](Pair phi, int r) { return __hmul2(phi, __hfma2(phi, both(-inverse[r]), both(2.f))); });
+}
+/// dq += gradient with respect to a map's unit rows before their factor, times factor and slope.
+template <typename G>
+__device__ __forceinline__ void add_unit_query_gradient(const Sequence<G>& at, int map,
+                                                        const float (&factor)[2], Rows& dq,
+                                                        Rows& gradient) {
 #pragma unroll
-    for (int i = 0; i < kBlocks * 8; ++i) gradient[i / 8][i / 4 % 2][i % 4] *= factor[i % 4 / 2];
-    Inputs<G>(at.own_tile(0), at.lane).add_unit_gradient(map, dq, gradient);
-  } else {
-#pragma unroll
-    for (int s = 0; s < kBlocks; ++s) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        Pair slope;
-        if constexpr (kMap == 2)
-          slope = __hmul2(as_pair(f[s].r[j]),
-                          __hfma2(as_pair(f[s].r[j]), both(minus_inverse[j % 2]), both(2.f)));
-        else
-          slope = __hmin2(as_pair(f[s].r[j]), both(factor[j % 2]));
-        float low, high;
-        Bf16::unpack(as_bits(slope), low, high);
-        if (kMap == 1) low = -low, high = -high;
-        float* to = dq[s][j / 2] + j % 2 * 2;
-        const float* df = gradient[s][j / 2] + j % 2 * 2;
-        to[0] += df[0] * low, to[1] += df[1] * high;
-      }
-    }
-  }
+  for (int i = 0; i < kBlocks * 8; ++i) gradient[i / 8][i / 4 % 2][i % 4] *= factor[i % 4 / 2];
+  const Inputs<G> q(at.own_tile(0), at.lane);
+  with_map<G>(map, [&](auto number) { q.add_unit_gradient(number, dq, gradient); });
 }
 
 /// Begins z, the sum of the keys' feature rows that each query sees: of the chunk's by a triangle
@@ -151,6 +138,8 @@ __device__ __forceinline__ void far_queries(const Sequence<G>& at, Rows& dq) {
     const uint64_t keys = rows_operand(at.features(0)) + l * kChunkStep,
                    state = rows_operand(kMemory + G::kBefore) + l * (Entry::kStateBytes >> 4);
     Rows u, z;
+    Fragments f;
+    float factor[2], rounded_factor[2], inverse[2];
     {
       Fragments grad;
       load_rows(grad, at.own_tile(1), by_row(at.lane));
@@ -170,31 +159,32 @@ __device__ __forceinline__ void far_queries(const Sequence<G>& at, Rows& dq) {
       begin_warpgroup_products();
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) begin_32<true, true>(u, inner[t], keys + t * kTileStep);
-      await_warpgroup_products();
+      commit_warpgroup_products();
+      // While products are under way:
+      load_rows(f, query_features(at, l) + at.warp * kTileBytes, by_row(at.lane));
+      load_factors(at, l, factor);
+      Bf16::unpack(Bf16::pack(factor[0], factor[1]), rounded_factor[0], rounded_factor[1]);
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        // Rows have their factor rounded: a dot must not, being the same for all channels.
+        inverse[r] = reciprocal(fmaxf(rounded_factor[r], kTiny));
+      await_committed_products();
       arrived(u), arrived(z);
     }
-    Fragments f;
-    load_rows(f, query_features(at, l) + at.warp * kTileBytes, by_row(at.lane));
     float dot[2], sums[4];
     sum_columns(sums, products_of(f[0], rounded(u[0])), products_of(f[1], rounded(u[1])));
-    float factor[2], rounded_factor[2], minus_inverse[2];
-    load_factors(at, l, factor);
-    Bf16::unpack(Bf16::pack(factor[0], factor[1]), rounded_factor[0], rounded_factor[1]);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      // Rows have their factor rounded: a dot must not, being the same for all channels.
-      const float inverse = reciprocal(fmaxf(rounded_factor[r], kTiny)),
-                  scale = factor[r] * inverse;
-      minus_inverse[r] = -inverse;
-      dot[r] = sums[2 * r] * (of_dots * scale);
-    }
+    for (int r = 0; r < 2; ++r) dot[r] = sums[2 * r] * (of_dots * (factor[r] * inverse[r]));
     const uint32_t r = at.quad();
     store_shared_if(r < 2, Dots::place(at, l, r), Elem(r ? dot[1] : dot[0]));
     if (l == G::kMaps - 1) arrive_at_barrier(kDotsMade, kBlockThreads);
 #pragma unroll
     for (int i = 0; i < kBlocks * 8; ++i)
       u[i / 8][i / 4 % 2][i % 4] += dot[i % 4 / 2] * z[i / 8][i / 4 % 2][i % 4];
-    with_map<G>(l, [&](auto map) { add_query_gradient(at, map, f, factor, minus_inverse, dq, u); });
+    if constexpr (G::kUnit)
+      add_unit_query_gradient(at, l, factor, dq, u);
+    else
+      scaled_slopes<G>(l, f, factor, inverse).add(dq, u);
   });
 }
 
