@@ -203,35 +203,33 @@ __device__ __forceinline__ void finish_rows(const Sequence<G>& at, int offset) {
   clear_dead(at, at.band_chunk(0, offset), live), clear_dead(at, at.band_chunk(1, offset), live);
   clear_dead(at, at.own_chunk(0, offset), live);
 }
-/// The first chunk, and zeros before it.
+/// Begins to load rows of the first chunk, and zeros before it.
 template <typename G>
-__device__ __forceinline__ void begin_forward(const Sequence<G>& at, const RowMaps& maps) {
+__device__ __forceinline__ void begin_first_rows(const Sequence<G>& at, const RowMaps& maps) {
   const CopyEvent event = copy_event<G>(0);
   if (threadIdx.x == 0) event.init();
   __syncthreads();
-  if (at.lane == 0) {
-    if (at.warp == 0) {
-      event.expect(5 * kChunkBytes);
-      begin_chunk(at, maps, kK, at.b, 0, at.band_chunk(0, 0), event);
-    } else if (at.warp == 1) {
-      begin_chunk(at, maps, kV, at.b, 0, at.band_chunk(1, 0), event);
-    } else if (at.warp == 2) {
-      begin_chunk(at, maps, kQ, at.b, 0, at.own_chunk(0, 0), event);
-    } else {
-      begin_chunk(at, maps, kK, at.b, -1, at.band_chunk(0, -1), event);
-      begin_chunk(at, maps, kV, at.b, -1, at.band_chunk(1, -1), event);
-    }
+  if (at.lane != 0) return;
+  if (at.warp == 0) {
+    event.expect(5 * kChunkBytes);
+    begin_chunk(at, maps, kK, at.b, 0, at.band_chunk(0, 0), event);
+  } else if (at.warp == 1) {
+    begin_chunk(at, maps, kV, at.b, 0, at.band_chunk(1, 0), event);
+  } else if (at.warp == 2) {
+    begin_chunk(at, maps, kQ, at.b, 0, at.own_chunk(0, 0), event);
+  } else {
+    begin_chunk(at, maps, kK, at.b, -1, at.band_chunk(0, -1), event);
+    begin_chunk(at, maps, kV, at.b, -1, at.band_chunk(1, -1), event);
   }
-  // While rows are on their way:
-  const float weight = at.own_weight();
+}
+/// What else the walk begins with.
+template <typename G>
+__device__ __forceinline__ void fill_shared(const Sequence<G>& at, float weight) {
   at.clear_states(), at.fill_units();
   at.find_live();
   if (at.args.has_near) Band<G>::fill(at.args);
   at.keep_weight(weight);
   show_to_warpgroup();
-  __syncthreads();
-  finish_rows(at, 0);
-  __syncthreads();
 }
 
 template <typename G>
@@ -243,10 +241,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     forward_kernel(const __grid_constant__ SweepArgs args, const __grid_constant__ RowMaps maps) {
   Sequence<G> at(args);
   if (at.b >= args.batch) return;
-  begin_forward(at, maps);
-  ForwardState<G> state;
+  begin_first_rows(at, maps);
+  // While rows are on their way:
+  const float weight = at.own_weight();
   const Band<G> band(at);
   uint32_t kept = G::kDrops ? band.draw(at.tile()) : 0;
+  fill_shared(at, weight);
+  __syncthreads();
+  finish_rows(at, 0);
+  __syncthreads();
+  ForwardState<G> state;
 #pragma unroll 1
   for (;;) {
     at.forget();

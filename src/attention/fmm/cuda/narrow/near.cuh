@@ -216,7 +216,7 @@ __device__ __forceinline__ bool near_forward(const Band<G>& band, uint32_t kept,
   for (int r = 0; r < 2; ++r) {
     const float total = totals[2 * r];
     factor[r] = total > 0.f ? at.args.keep_factor * reciprocal(total) : 0.f;
-    log_sum[r] = total > 0.f ? base[r] + __log2f(total) : INFINITY;
+    log_sum[r] = total > 0.f ? base[r] + log2_of(total) : INFINITY;
   }
   // A lane for each row; two more have the same numbers.
   const uint32_t r = at.quad() % 2, row = at.row(0) + r * 8;

@@ -39,9 +39,9 @@ struct Diagonal {
     f.r[0] &= kept, f.r[3] &= kept, f.r[kBefore ? 1 : 2] = 0;
   }
 };
-/// Makes operands of a chunk's block of products, of the warp's rows with 64 tokens: operand(t)
-/// for the tokens of a tile. What a row must not see is zero. A branch for each warp costs less
-/// than to select in every register.
+/// Makes operands of a chunk's block of products, of the warp's rows with 64 tokens:
+/// operand(the warp as a constant, t) for the tokens of a tile. What a row must not see is zero. A
+/// branch for each warp costs less than to select in every register.
 template <bool kBefore, typename Operand>
 __device__ __forceinline__ void make_seen(Fragment (&f)[kTiles], int warp,
                                           const Diagonal<kBefore>& diagonal,
@@ -53,7 +53,7 @@ __device__ __forceinline__ void make_seen(Fragment (&f)[kTiles], int warp,
       if (kBefore ? t < kOwn : t > kOwn)
         f[t] = {{0, 0, 0, 0}};
       else
-        f[t] = operand(t);
+        f[t] = operand(number, t);
     }
     diagonal.cut(f[kOwn]);
   };
@@ -62,7 +62,7 @@ __device__ __forceinline__ void make_seen(Fragment (&f)[kTiles], int warp,
 template <bool kBefore>
 __device__ __forceinline__ void round_seen(Fragment (&f)[kTiles], const Block (&c)[kTiles],
                                            int warp, const Diagonal<kBefore>& diagonal) {
-  make_seen(f, warp, diagonal, [&](int t) { return rounded(c[t]); });
+  make_seen(f, warp, diagonal, [&](auto, int t) { return rounded(c[t]); });
 }
 
 /// Products of pairs, in bf16.

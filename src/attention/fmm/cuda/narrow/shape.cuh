@@ -155,6 +155,12 @@ __device__ __forceinline__ void store_shared_if(bool wanted, uint32_t to, Elem x
                "h"(*reinterpret_cast<const uint16_t*>(&x)), "r"(int(wanted))
                : "memory");
 }
+/// Of numbers that are not denormal, which __log2f looks for.
+__device__ __forceinline__ float log2_of(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 __device__ __forceinline__ float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -7,6 +7,27 @@
 
 namespace fmmformer::cuda::narrow::both_sides {
 
+/// Feature rows of the warp's queries times far_scale / norm, in shared memory.
+template <typename G>
+__device__ __forceinline__ void make_query_features(const Sequence<G>& at) {
+  const Inputs<G> q(at.own_tile(0), at.lane);
+  each_map<G>([&](auto map) {
+    constexpr int l = map.value;
+    Fragments f;
+    q.features(map, f);
+    float factor[2];
+    load_factors(at, l, factor);
+#pragma unroll
+    for (int i = 0; i < kBlocks * 4; ++i) {
+      uint32_t& x = f[i / 4].r[i % 4];
+      x = as_bits(__hmul2(as_pair(x), both(factor[i % 2])));
+    }
+#pragma unroll
+    for (int s = 0; s < kBlocks; ++s)
+      store_matrix(query_features(at, l) + at.warp * kTileBytes + (by_row(at.lane) ^ s * 32), f[s]);
+  });
+}
+
 /// value_sum and dk = the band's parts of the warp's keys, times the rows of the queries that see
 /// them: of their own tile and of the two after, of which there is none after the last chunk.
 template <typename G>
@@ -66,104 +87,6 @@ __device__ __forceinline__ void show_weight_sums(const Sequence<G>& at, const We
   }
 }
 
-/// dv += the far fields' gradients. With T the state of the queries after the chunk, f their scaled
-/// rows in it, and x the rows of keys: dv = w (x T + (x f^T) dO).
-template <typename G>
-__device__ __forceinline__ void far_values(const Sequence<G>& at, const Fragments& v, Rows& dv,
-                                           WeightSums& weight_sums) {
-  const uint64_t grads = rows_operand(at.own_chunk(1, 0));
-  const Diagonal</*kBefore=*/true> diagonal(at.lane);
-  each_map_in_turn<G>([&](int l) {
-    const uint64_t queries = rows_operand(query_features(at, 0)) + l * kChunkStep,
-                   state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
-    Fragments x;
-    load_rows(x, at.features(l) + at.warp * kTileBytes, by_row(at.lane));
-    Fragment inner[kTiles];
-    Rows value_sum;
-    {
-      Block scores[kTiles];
-      begin_warpgroup_products();
-      begin_64<false>(scores, x[0], queries), begin_64<true>(scores, x[1], queries + 2);
-      begin_32<false, false>(value_sum, x[0], state);
-      begin_32<true, false>(value_sum, x[1], state + 2);
-      await_warpgroup_products();
-      arrived(scores), arrived(value_sum);
-      round_seen(inner, scores, at.warp, diagonal);
-    }
-    begin_warpgroup_products();
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t)
-      begin_32<true, true>(value_sum, inner[t], grads + t * (kTileBytes >> 4));
-    await_warpgroup_products();
-    arrived(value_sum);
-    add_values(at, l, value_sum, v, dv, weight_sums);
-  });
-}
-
-/// Products with a tile of queries, less the queries' dots.
-__device__ __forceinline__ Fragment less_dots(const Fragment& products, const Dots& dots,
-                                              int tile) {
-  Fragment f;
-#pragma unroll
-  for (int j = 0; j < 4; ++j)
-    f.r[j] = as_bits(__hadd2(as_pair(products.r[j]), as_pair(dots.pair(tile, j / 2))));
-  return f;
-}
-/// dk += the far fields' gradients: dx = v w T^T - y + (v w dO^T - dots) f, y being the sums of
-/// later queries' rows times dots.
-template <typename G>
-__device__ __forceinline__ void far_keys(const Sequence<G>& at, const Fragments& of_tile,
-                                         Rows& dk) {
-  constexpr int kTileStep = kTileBytes >> 4;
-  const uint64_t grads = rows_operand(at.own_chunk(1, 0));
-  const Diagonal</*kBefore=*/true> diagonal(at.lane);
-  each_map_in_turn<G>([&](int l) {
-    const uint64_t queries = rows_operand(query_features(at, 0)) + l * kChunkStep,
-                   state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
-    Fragments v = {of_tile[0], of_tile[1]};
-    weigh(at, v, l);
-    Fragment inner[kTiles];
-    Rows dx;
-    {
-      Block products[kTiles];
-      begin_warpgroup_products();
-      begin_64<false>(products, v[0], grads), begin_64<true>(products, v[1], grads + 2);
-      commit_warpgroup_products();
-      // While products are under way:
-      const Dots dots(at, l);
-      const float* after = later_sums(at, at.chunk) + l * kDim + at.quad() * 2;
-#pragma unroll
-      for (int n = 0; n < kBlocks * 2; ++n) {
-        const float2 pair = *reinterpret_cast<const float2*>(after + n * 8);
-        float* c = dx[n / 2][n % 2];
-        c[0] = c[2] = pair.x, c[1] = c[3] = pair.y;
-      }
-      await_committed_products();
-      arrived(products);
-      make_seen(inner, at.warp, diagonal,
-                [&](int t) { return less_dots(rounded(products[t]), dots, t); });
-    }
-    begin_warpgroup_products();
-    begin_32<true, true>(dx, v[0], state), begin_32<true, true>(dx, v[1], state + kTileStep);
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) begin_32<true, true>(dx, inner[t], queries + t * kTileStep);
-    commit_warpgroup_products();
-    if constexpr (G::kUnit) {
-      await_committed_products();
-      arrived(dx);
-      const Inputs<G> k(at.band_tile(0, at.warp), at.lane);
-      with_map<G>(l, [&](auto map) { k.add_unit_gradient(map, dk, dx); });
-    } else {  // slopes, while products are under way
-      Fragments x;
-      load_rows(x, at.features(l) + at.warp * kTileBytes, by_row(at.lane));
-      const Slopes<G> slopes(l, x);
-      await_committed_products();
-      arrived(dx);
-      slopes.add(dk, dx);
-    }
-  });
-}
-
 /// Begins to load a chunk's rows of k or v to the ring's slot `offset` from this one. By a lane of
 /// two of the keys' warps; someone tells the event what to expect.
 template <typename G>
@@ -199,10 +122,132 @@ __device__ __forceinline__ void finish_next_keys(const Walk<G>& at) {
   if (at.is_last()) clear_dead_keys(at, at.next_chunk(), -1);
   clear_dead_keys(at, at.next_chunk() - 1, -2);
 }
+/// dv += a map's gradients, given the keys' rows x. With T the state of the queries after the chunk
+/// and f their scaled rows in it: dv = w (x T + (x f^T) dO).
+template <typename G>
+__device__ __forceinline__ void add_far_values(const Sequence<G>& at, int map, const Fragments& x,
+                                               const Fragments& v,
+                                               const Diagonal</*kBefore=*/true>& diagonal, Rows& dv,
+                                               WeightSums& weight_sums) {
+  const uint64_t grads = rows_operand(at.own_chunk(1, 0)),
+                 queries = rows_operand(query_features(at, 0)) + map * kChunkStep,
+                 state = rows_operand(at.state(0)) + map * (G::kStateBytes >> 4);
+  Fragment inner[kTiles];
+  Rows value_sum;
+  {
+    Block scores[kTiles];
+    begin_warpgroup_products();
+    begin_64<false>(scores, x[0], queries), begin_64<true>(scores, x[1], queries + 2);
+    begin_32<false, false>(value_sum, x[0], state);
+    begin_32<true, false>(value_sum, x[1], state + 2);
+    await_warpgroup_products();
+    arrived(scores), arrived(value_sum);
+    round_seen(inner, scores, at.warp, diagonal);
+  }
+  begin_warpgroup_products();
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t)
+    begin_32<true, true>(value_sum, inner[t], grads + t * (kTileBytes >> 4));
+  await_warpgroup_products();
+  arrived(value_sum);
+  add_values(at, map, value_sum, v, dv, weight_sums);
+}
+
+/// Products with a tile of queries, less the queries' dots.
+__device__ __forceinline__ Fragment less_dots(const Fragment& products, const Dots& dots,
+                                              int tile) {
+  Fragment f;
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    f.r[j] = as_bits(__hadd2(as_pair(products.r[j]), as_pair(dots.pair(tile, j / 2))));
+  return f;
+}
+/// dk += a map's gradients: dx = v w T^T - y + (v w dO^T - dots) f, y being the sums of later
+/// queries' rows times dots; v w dO^T are inner products that queries have made. Calls read() when
+/// they are read.
+template <typename G, typename Read>
+__device__ __forceinline__ void add_far_keys(const Sequence<G>& at, int map, const Fragments& x,
+                                             const Fragments& of_tile,
+                                             const Diagonal</*kBefore=*/true>& diagonal, Rows& dk,
+                                             const Read& read) {
+  constexpr int kTileStep = kTileBytes >> 4;
+  const uint64_t queries = rows_operand(query_features(at, 0)) + map * kChunkStep,
+                 state = rows_operand(at.state(0)) + map * (G::kStateBytes >> 4);
+  Fragments v = {of_tile[0], of_tile[1]};
+  weigh(at, v, map);
+  Rows dx;
+  const float* after = later_sums(at, at.chunk) + map * kDim + at.quad() * 2;
+#pragma unroll
+  for (int n = 0; n < kBlocks * 2; ++n) {
+    const float2 pair = *reinterpret_cast<const float2*>(after + n * 8);
+    float* c = dx[n / 2][n % 2];
+    c[0] = c[2] = pair.x, c[1] = c[3] = pair.y;
+  }
+  const Dots dots(at, map);
+  Fragment inner[kTiles];
+  make_seen(inner, at.warp, diagonal, [&](auto own, int t) {
+    return less_dots(load_matrix(inner_part(at, map, t, own.value) + at.lane * 16), dots, t);
+  });
+  read();
+  begin_warpgroup_products();
+  begin_32<true, true>(dx, v[0], state), begin_32<true, true>(dx, v[1], state + kTileStep);
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) begin_32<true, true>(dx, inner[t], queries + t * kTileStep);
+  commit_warpgroup_products();
+  if constexpr (G::kUnit) {
+    await_committed_products();
+    arrived(dx);
+    const Inputs<G> k(at.band_tile(0, at.warp), at.lane);
+    with_map<G>(map, [&](auto number) { k.add_unit_gradient(number, dk, dx); });
+  } else {  // slopes, while products are under way
+    const Slopes<G> slopes(map, x);
+    await_committed_products();
+    arrived(dx);
+    slopes.add(dk, dx);
+  }
+}
+
+/// dv and dk += the far fields' gradients, a map after the other, as queries get done with them.
+template <typename G>
+__device__ __forceinline__ void far_fields(const Walk<G>& at, const Fragments& v, Rows& dk,
+                                           Rows& dv, WeightSums& weight_sums) {
+  const Diagonal</*kBefore=*/true> diagonal(at.lane);
+  each_map_in_turn<G>([&](int l) {
+    Fragments x;
+    load_rows(x, at.features(l) + at.warp * kTileBytes, by_row(at.lane));
+    add_far_values(at, l, x, v, diagonal, dv, weight_sums);
+    named_barrier(kInnerMade + l, kBlockThreads);
+    add_far_keys(at, l, x, v, diagonal, dk, [&] {
+      if (l < G::kMaps - 1) return;
+      if (at.goes_on()) finish_next_keys(at);
+      arrive_at_barrier(kInnerRead, kBlockThreads);
+    });
+  });
+}
+/// The sums of later queries' feature rows times dots, for the chunk before: sixteen channels at a
+/// time, more of them by the warps whose keys fewer queries of the chunk see.
+template <typename G>
+__device__ __forceinline__ void add_dots(const Sequence<G>& at) {
+#pragma unroll 1
+  for (int block = kWarps - 1 - at.warp; block < 2 * G::kMaps; block += kWarps) {
+    const int channel = block * kBlockDim + int(at.row(0));
+    const float* from = later_sums(at, at.chunk) + channel;
+    float c[4] = {from[0], 0.f, from[8], 0.f};
+    const uint32_t rows = query_features(at, block / 2) + (by_column(at.lane) ^ block % 2 * 32);
+    const Dots dots(at, block / 2);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t)
+      Bf16::multiply(c, load_turned_matrix(rows + t * kTileBytes),
+                     {{dots.pair(t, 0), dots.pair(t, 1)}});
+    float* to = later_sums(at, at.chunk - 1) + channel;
+    if (at.quad() == 0) to[0] = c[0], to[8] = c[2];
+  }
+}
 template <typename G>
 __device__ __forceinline__ void walk_keys(Walk<G>& at, const RowMaps& maps) {
+  static_assert(kDim == kWarpSize);
   WeightSums weight_sums = {};
-  arrive_at_barrier(kQueriesRead, kBlockThreads);  // there is nothing to read yet
+  arrive_at_barrier(kStateTaken, kBlockThreads);  // there is none yet
 #pragma unroll 1
   for (;;) {
     at.forget();
@@ -214,6 +259,13 @@ __device__ __forceinline__ void walk_keys(Walk<G>& at, const RowMaps& maps) {
     copy_event<G>(kQueryRows).wait(at.turn & 1);
     show_to_warpgroup();
     arrive_at_barrier(kKeysShown, kBlockThreads);
+    copy_event<G>(kFarEntry).wait(at.turn & 1);
+    named_barrier(kRowsCleared, kBlockThreads);
+    if (at.is_first() && at.warp < G::kMaps)
+      later_sums(at, at.chunk)[at.warp * kDim + int(at.lane)] = 0.f;
+    make_query_features(at);
+    show_to_warpgroup();
+    arrive_at_barrier(kFeaturesMade, kBlockThreads);
     named_barrier(kPartsMade, kBlockThreads);
     if (at.goes_on() && at.lane == 0) begin_next_keys(at, maps);
     Fragments v;
@@ -227,18 +279,13 @@ __device__ __forceinline__ void walk_keys(Walk<G>& at, const RowMaps& maps) {
     } else {
       clear(dk);
     }
-    named_barrier(kQueriesShown, kBlockThreads);
-    far_values(at, v, dv, weight_sums);
-    Fragments of_values;
-#pragma unroll
-    for (int s = 0; s < kBlocks; ++s) of_values[s] = rounded(dv[s]);
-    if (at.goes_on()) finish_next_keys(at);
-    arrive_at_barrier(kPartsRead, kBlockThreads);
-    named_barrier(kDotsMade, kBlockThreads);
-    far_keys(at, v, dk);
-    if (at.goes_on()) arrive_at_barrier(kQueriesRead, kBlockThreads);
+    arrive_at_barrier(kPartsTaken, kBlockThreads);
+    named_barrier(kStateShown, kBlockThreads);
+    far_fields(at, v, dk, dv, weight_sums);
+    if (at.goes_on()) arrive_at_barrier(kStateTaken, kBlockThreads);
+    if (!at.is_last()) add_dots(at);
     const uint32_t stage = kMemory + G::kKeyStage + at.warp * kTileBytes;
-    stage_rows(at, dk, stage, live), stage_rows(at, of_values, stage + kChunkBytes, live);
+    stage_rows(at, dk, stage, live), stage_rows(at, dv, stage + kChunkBytes, live);
     show_to_warpgroup();
     begin_store(at, maps, kDk, stage, at.tile());
     begin_store(at, maps, kDv, stage + kChunkBytes, at.tile());

@@ -8,27 +8,6 @@
 
 namespace fmmformer::cuda::narrow::both_sides {
 
-/// Feature rows of the warp's queries times far_scale / norm, in shared memory.
-template <typename G>
-__device__ __forceinline__ void make_query_features(const Sequence<G>& at) {
-  const Inputs<G> q(at.own_tile(0), at.lane);
-  each_map<G>([&](auto map) {
-    constexpr int l = map.value;
-    Fragments f;
-    q.features(map, f);
-    float factor[2];
-    load_factors(at, l, factor);
-#pragma unroll
-    for (int i = 0; i < kBlocks * 4; ++i) {
-      uint32_t& x = f[i / 4].r[i % 4];
-      x = as_bits(__hmul2(as_pair(x), both(factor[i % 2])));
-    }
-#pragma unroll
-    for (int s = 0; s < kBlocks; ++s)
-      store_matrix(query_features(at, l) + at.warp * kTileBytes + (by_row(at.lane) ^ s * 32), f[s]);
-  });
-}
-
 /// dq = the near field's gradient; what keys need of it goes to near_part. The field's weights have
 /// the factors of scores and of kept probabilities.
 template <typename G>
@@ -124,9 +103,20 @@ __device__ __forceinline__ void begin_key_sums(const Sequence<G>& at, Rows& z, u
   commit_warpgroup_products();
 }
 
-/// dq += the far fields' gradients; dots, with a minus, for the keys. With u = sum_j <dO_i w, v_j>
-/// f(k_j) and z = sum_j f(k_j) over the keys that a query sees: df = factor (u - dot z), and
-/// dot = <f, u> / norm.
+/// Where keys find a map's inner products of the warp's queries.
+template <typename G>
+__device__ __forceinline__ void store_inner(const Sequence<G>& at, int map,
+                                            const Fragment (&inner)[kTiles]) {
+  with_warp(at.warp, [&](auto number) {
+#pragma unroll
+    for (int t = 0; t <= number.value; ++t)
+      store_part(inner_part(at, map, number.value, t), at.lane, inner[t]);
+  });
+}
+
+/// dq += the far fields' gradients; for the keys dots, with a minus, and inner products. With u =
+/// sum_j <dO_i w, v_j> f(k_j) and z = sum_j f(k_j) over the keys that a query sees: df = factor (u
+/// - dot z), and dot = <f, u> / norm.
 template <typename G>
 __device__ __forceinline__ void far_queries(const Sequence<G>& at, Rows& dq) {
   constexpr int kTileStep = kTileBytes >> 4;
@@ -161,6 +151,7 @@ __device__ __forceinline__ void far_queries(const Sequence<G>& at, Rows& dq) {
       for (int t = 0; t < kTiles; ++t) begin_32<true, true>(u, inner[t], keys + t * kTileStep);
       commit_warpgroup_products();
       // While products are under way:
+      if (l == 0) named_barrier(kFeaturesMade, kBlockThreads);
       load_rows(f, query_features(at, l) + at.warp * kTileBytes, by_row(at.lane));
       load_factors(at, l, factor);
       Bf16::unpack(Bf16::pack(factor[0], factor[1]), rounded_factor[0], rounded_factor[1]);
@@ -170,6 +161,8 @@ __device__ __forceinline__ void far_queries(const Sequence<G>& at, Rows& dq) {
         inverse[r] = reciprocal(fmaxf(rounded_factor[r], kTiny));
       await_committed_products();
       arrived(u), arrived(z);
+      if (l == 0) named_barrier(kPartsTaken, kBlockThreads);
+      store_inner(at, l, inner);
     }
     float dot[2], sums[4];
     sum_columns(sums, products_of(f[0], rounded(u[0])), products_of(f[1], rounded(u[1])));
@@ -177,7 +170,7 @@ __device__ __forceinline__ void far_queries(const Sequence<G>& at, Rows& dq) {
     for (int r = 0; r < 2; ++r) dot[r] = sums[2 * r] * (of_dots * (factor[r] * inverse[r]));
     const uint32_t r = at.quad();
     store_shared_if(r < 2, Dots::place(at, l, r), Elem(r ? dot[1] : dot[0]));
-    if (l == G::kMaps - 1) arrive_at_barrier(kDotsMade, kBlockThreads);
+    arrive_at_barrier(kInnerMade + l, kBlockThreads);
 #pragma unroll
     for (int i = 0; i < kBlocks * 8; ++i)
       u[i / 8][i / 4 % 2][i % 4] += dot[i % 4 / 2] * z[i / 8][i / 4 % 2][i % 4];
@@ -204,6 +197,7 @@ __device__ __forceinline__ void walk_queries(Walk<G>& at, const RowMaps& maps) {
 #pragma unroll 1
   for (;;) {
     at.forget();
+    arrive_at_barrier(kRowsCleared, kBlockThreads);
     Rows dq;
     if (at.args.has_near)
       near_queries(band, dq);
@@ -212,14 +206,10 @@ __device__ __forceinline__ void walk_queries(Walk<G>& at, const RowMaps& maps) {
     arrive_at_barrier(kPartsMade, kBlockThreads);
     copy_event<G>(kFarEntry).wait(at.turn & 1);
     await_stores_read<0>();  // of dq, where the next rows come
-    named_barrier(kQueriesRead, kBlockThreads);
-    static_assert(kDim == kWarpSize);
-    if (at.is_first() && at.warp < G::kMaps)
-      later_sums(at, at.chunk)[at.warp * kDim + int(at.lane)] = 0.f;
+    named_barrier(kStateTaken, kBlockThreads);
     state.show(at);
-    make_query_features(at);
     show_to_warpgroup();
-    arrive_at_barrier(kQueriesShown, kBlockThreads);
+    arrive_at_barrier(kStateShown, kBlockThreads);
     named_barrier(kKeysShown, kBlockThreads);
     const bool asks = at.goes_on() && at.lane == 0;
     if (asks) begin_query_rows(at, maps, at.next_b(), at.next_chunk(), at.next_entry(), -1);
@@ -233,10 +223,9 @@ __device__ __forceinline__ void walk_queries(Walk<G>& at, const RowMaps& maps) {
     stage_rows(at, dq, stage, live);
     show_to_warpgroup();
     begin_store(at, maps, kDq, stage, at.tile());
-    if (!at.is_last()) state.add_dots(at);
     state.finish();
     if (at.is_last()) state.begin_pair();
-    named_barrier(kPartsRead, kBlockThreads);
+    named_barrier(kInnerRead, kBlockThreads);
     if (!at.goes_on()) break;
     at.go_on();
     finish_query_rows(at);

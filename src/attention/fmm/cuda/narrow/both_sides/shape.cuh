@@ -5,15 +5,15 @@
 // order:
 //
 //            queries                                     keys
-//   1   the band: dq, probabilities, gradients        feature rows of keys
-//   2   feature rows of queries                       the band: dk, dv
-//   3   far fields: dq, row dots                      far fields: dv
-//   4   the state after the chunk                     far fields: dk
+//   1   the band: dq, probabilities, gradients        feature rows of keys and queries
+//   2   far fields: dq, row dots, inner products      the band: dk, dv
+//   3   the state after the chunk                     far fields: dv and dk, a map behind
 //
 // Either side waits only for what it needs of the other (Barrier), so that queries are a step ahead
 // with the next chunk's band.
-// Forward kept the state before each chunk, and numbers of its rows (Entry). What the band's keys
-// need of its queries, probabilities and gradients of scores, comes turned from the queries.
+// Forward kept the state before each chunk, and numbers of its rows (Entry). What keys need of
+// queries comes turned from them: the band's probabilities and gradients of scores, and the far
+// fields' inner products (dO w) v^T of a chunk's queries and keys.
 #pragma once
 
 #include "attention/fmm/cuda/barrier.cuh"
@@ -27,18 +27,22 @@ constexpr int kBlockThreads = 2 * kThreads;
 /// waits may therefore do:
 enum Barrier {
   // Of the queries.
-  kPartsMade = 1,  // the band's; k and v have come: keys may read them and ask for the next rows
-  kQueriesShown,   // features, and the state after the chunk
-  kDotsMade,       // and keys' features are read: keys may have their results there
+  kRowsCleared = 1,  // of dead tokens; nothing of the chunk after is read: keys may make features
+  kPartsMade,        // the band's; k and v have come: keys may read them and ask for the next rows
+  kStateShown,       // after the chunk
+  kInnerMade,        // a map's inner products and dots, and keys' features are read: one a map
   // Of the keys.
-  kKeysShown,  // features; the band's rows are read, q and grad_out seen: queries may ask for more
-  kPartsRead,  // the band's, and the next k and v have come: queries may go on with those
-  kQueriesRead,  // features, dots, the state and sums of later queries: there may be others
+  kKeysShown = kInnerMade + kMapsAtOnce,  // features; the band's rows are read, q and grad_out
+                                          // seen: queries may ask for more
+  kFeaturesMade,                          // of queries
+  kPartsTaken,                            // the band's: there may be inner products instead
+  kInnerRead,   // inner products, and the next k and v have come: queries may go on with those
+  kStateTaken,  // the one after the chunk: there may be another
   // Of the queries alone.
   kStateRead  // the one before the chunk: the next may come
 };
-constexpr int kNearTiles = kTiles + kGroups - 1;
 constexpr int kPartBytes = kBlockDim * kBlockDim * 2;  // sixteen keys of sixteen queries
+constexpr int kCarried = 3;  // groups that the chunk's queries see of the chunk before
 constexpr int kNinthBytes = 8 * kBlockDim * 2;
 
 /// Where things lie in shared memory, in bytes.
@@ -66,8 +70,10 @@ struct Shape {
   static constexpr int kAfterStates = kBefore + kMaps * Entry::kStateBytes;
   static constexpr int kKeyStage = kMaps > 1 ? kFeatures : kAfterStates;
   static constexpr int kNear =
-      kAfterStates + (kMaps > 1 ? 0 : 2 * kChunkBytes);  // [kNearTiles][2][groups]
-  static constexpr int kBias = kNear + kNearTiles * 2 * kGroups * kPartBytes;  // see Band
+      kAfterStates + (kMaps > 1 ? 0 : 2 * kChunkBytes);  // [kTiles][2][groups]: see near_part
+  static constexpr int kCarriedParts =                   // [2][2][kCarried]
+      kNear + kTiles * 2 * kGroups * kPartBytes;
+  static constexpr int kBias = kCarriedParts + 2 * 2 * kCarried * kPartBytes;  // see Band
   static constexpr int kWeights = kBias + kBiasBytes;                          // see keep_weight
   static constexpr int kOperands = kWeights + kFields * kDim * 4;
   // What Entry has after the state, in its order: what the far fields want; and the band, for this
@@ -81,7 +87,8 @@ struct Shape {
   static constexpr int kNinth = kTriangle + (2 * kTiles - 1) * kPartBytes;
   static constexpr int kBases = kNinth + kNinthBytes;  // see Event
   static constexpr int kLive = kBases + kTensors * 8;  // see Sequence
-  static constexpr int kWeightSums = kNear;  // when the walk is over: see show_weight_sums
+  static constexpr int kWeightSums =  // when the walk is over, in place of v: see show_weight_sums
+      kBand + kSlots * kChunkBytes;
   static constexpr int kBytes = kLive + (kLongest / 32 + 4) * 4;
   static_assert(kBytes <= kBothSidesBytes && kStates % 512 == 0 && kBefore % 512 == 0 &&
                 kKeyStage % 512 == 0 && kBases % 8 == 0);
@@ -215,15 +222,23 @@ __device__ __forceinline__ void fill_operands_of_ones() {
 
 /// The band's parts of a tile of queries, counted from the chunk's first: probabilities or the
 /// gradients of scores with a group of keys, keys as rows. Eight keys of eight queries are 128
-/// bytes.
+/// bytes. Groups of the chunk before are carried to it, in two places in turns.
 enum class Part { kProbabilities, kGradients };
+template <typename G>
+__device__ __forceinline__ uint32_t carried_parts(const Sequence<G>& at, int chunk) {
+  return kMemory + G::kCarriedParts + (chunk & 1) * (2 * kCarried * kPartBytes);
+}
 template <typename G>
 __device__ __forceinline__ uint32_t near_part(const Sequence<G>& at, int tile, Part part,
                                               int group) {
-  static_assert(kTiles == 4 && kNearTiles == 6);
-  const int first = at.ring == 0 ? 0 : 6 - 2 * at.ring;  // 4 chunk mod 6
-  const int slot = first + tile < 6 ? first + tile : first + tile - 6;
-  return kMemory + G::kNear + ((slot * 2 + int(part)) * kGroups + group) * kPartBytes;
+  static_assert(kGroups == 3 && kCarried == 3);
+  const auto carried = [&](int chunk, int first) {
+    return carried_parts(at, chunk) +
+           (int(part) * kCarried + (tile - first) * 2 + group) * kPartBytes;
+  };
+  if (tile >= kTiles) return carried(at.chunk + 1, kTiles);
+  if (tile + group < kGroups - 1) return carried(at.chunk, 0);
+  return kMemory + G::kNear + ((tile * 2 + int(part)) * kGroups + group) * kPartBytes;
 }
 __device__ __forceinline__ void store_part(uint32_t part, uint32_t lane, const Fragment& f) {
   const uint32_t matrix = lane / 8;
@@ -231,6 +246,19 @@ __device__ __forceinline__ void store_part(uint32_t part, uint32_t lane, const F
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(to),
                "r"(f.r[0]), "r"(f.r[1]), "r"(f.r[2]), "r"(f.r[3])
                : "memory");
+}
+
+/// A map's inner products of a tile of queries with a tile of keys no later than it, as near_part,
+/// in place of the band's parts that the chunk's keys have read: ten tiles, those of the second
+/// tile of queries where parts were carried to.
+template <typename G>
+__device__ __forceinline__ uint32_t inner_part(const Sequence<G>& at, int map, int of_queries,
+                                               int of_keys) {
+  static_assert(kTiles == 4 && 8 * G::kMaps <= kTiles * 2 * kGroups &&
+                2 * G::kMaps <= 2 * kCarried);
+  if (of_queries == 1) return carried_parts(at, at.chunk + 1) + (map * 2 + of_keys) * kPartBytes;
+  const int first = of_queries == 0 ? 0 : of_queries == 2 ? 1 : 4;
+  return kMemory + G::kNear + (map * 8 + first + of_keys) * kPartBytes;
 }
 
 }  // namespace fmmformer::cuda::narrow::both_sides

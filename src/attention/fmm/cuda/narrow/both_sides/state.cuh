@@ -7,7 +7,7 @@
 namespace fmmformer::cuda::narrow::both_sides {
 
 /// Of (feature row) x (grad_out row), as products of the warpgroup with 64 rows, the channels of
-/// two maps (see ForwardState); and, in shared memory, of feature rows times dots.
+/// two maps (see ForwardState).
 template <typename G>
 struct StateAfter {
   static constexpr int kPairs = (G::kMaps + 1) / 2;  // of maps
@@ -40,11 +40,6 @@ struct StateAfter {
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) arrived(sums[i]);
   }
-  /// Adds the chunk's rows times dots. After a barrier of the queries.
-  static __device__ __forceinline__ void add_dots(const Sequence<G>& at) {
-#pragma unroll 1
-    for (int block = at.warp; block < 2 * G::kMaps; block += kWarps) add_dots(at, block);
-  }
   /// Writes it as an operand, [maps][v's channels][features], when nobody reads the one before.
   /// show_to_warpgroup and a barrier must follow.
   __device__ __forceinline__ void show(const Sequence<G>& at) const {
@@ -57,22 +52,6 @@ struct StateAfter {
       for (int s = 0; s < kBlocks; ++s)
         store_turned_matrix(at.state(map) + s * kTileBytes + lane, rounded(sums[i][s]));
     }
-  }
-
- private:
-  /// The sums of sixteen channels, from this chunk's place to the one before.
-  static __device__ __forceinline__ void add_dots(const Sequence<G>& at, int block) {
-    const int channel = block * kBlockDim + int(at.row(0));
-    const float* from = later_sums(at, at.chunk) + channel;
-    float c[4] = {from[0], 0.f, from[8], 0.f};
-    const uint32_t rows = query_features(at, block / 2) + (by_column(at.lane) ^ block % 2 * 32);
-    const Dots dots(at, block / 2);
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t)
-      Bf16::multiply(c, load_turned_matrix(rows + t * kTileBytes),
-                     {{dots.pair(t, 0), dots.pair(t, 1)}});
-    float* to = later_sums(at, at.chunk - 1) + channel;
-    if (at.quad() == 0) to[0] = c[0], to[8] = c[2];
   }
 };
 
