@@ -146,35 +146,39 @@ struct Band {
 };
 
 /// What the powers of a row's scores are relative to, so that their sum is neither 0 nor infinite:
-/// the score with the row's own key; or, kPeak, the largest.
-template <bool kPeak, typename G>
+/// the score with the row's own key or, `peak`, the largest.
+template <typename G>
 __device__ __forceinline__ void find_bases(const Band<G>& band, const Block (&scores)[kGroups],
-                                           float (&base)[2]) {
+                                           bool peak, float (&base)[2]) {
+  if (peak) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float x;
-    if constexpr (kPeak) {
-      x = -INFINITY;
+    for (int r = 0; r < 2; ++r) {
+      base[r] = -INFINITY;
 #pragma unroll
       for (int i = 0; i < kGroups * 8; ++i) {
         if (i % 4 / 2 == r && !is_unseen(i / 8, i % 8))
-          x = fmaxf(x, scores[i / 8][i / 4 % 2][i % 4]);
+          base[r] = fmaxf(base[r], scores[i / 8][i / 4 % 2][i % 4]);
       }
-      x = quad_max(x);
-    } else {
-      const uint32_t row = band.at.lane / 4;
-      const float* own = scores[kGroups - 1][r] + 2 * r;
-      x = __shfl_sync(~0u, row % 2 ? own[1] : own[0], row * 4 + row / 2);
+      base[r] = quad_max(base[r]);
     }
-    base[r] = x == -INFINITY ? 0.f : x * band.scale;
+  } else {
+    const uint32_t row = band.at.lane / 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float* own = scores[kGroups - 1][r] + 2 * r;
+      base[r] = __shfl_sync(~0u, row % 2 ? own[1] : own[0], row * 4 + row / 2);
+    }
   }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) base[r] = base[r] == -INFINITY ? 0.f : base[r] * band.scale;
 }
 
 /// out = weight * softmax(...) v, of the probabilities that are `kept` (Band::draw); keeps
 /// log_sum_exp, for powers of 2. Returns whether no row has scores that are too far above its base:
 /// else nothing of this is of use.
-template <bool kPeak, typename G>
-__device__ __forceinline__ bool near_forward(const Band<G>& band, uint32_t kept, Rows& out) {
+template <typename G>
+__device__ __forceinline__ bool near_forward(const Band<G>& band, uint32_t kept, bool peak,
+                                             Rows& out) {
   const Sequence<G>& at = band.at;
   Block p[kGroups];
   uint32_t live_keys[kGroups];
@@ -187,7 +191,7 @@ __device__ __forceinline__ bool near_forward(const Band<G>& band, uint32_t kept,
   }
   band.hide_dead(p, live_keys);
   float base[2], factor[2], log_sum[2];
-  find_bases<kPeak>(band, p, base);
+  find_bases(band, p, peak, base);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
@@ -232,13 +236,14 @@ __device__ __forceinline__ bool near_forward(const Band<G>& band, uint32_t kept,
       out[s][i / 4][i % 4] *= of_channel[i / 4 * 2 + i % 2] * factor[i % 4 / 2];
   }
   constexpr float kLargest = 1e15f;  // so that sums over v of up to 1e23 are numbers, too
-  return kPeak || __all_sync(~0u, fmaxf(totals[0], totals[2]) < kLargest);
+  return peak || __all_sync(~0u, fmaxf(totals[0], totals[2]) < kLargest);
 }
 /// To seek the largest score takes a twentieth of forward, and is hardly ever needed.
 template <typename G>
 __device__ __forceinline__ void near_forward(const Band<G>& band, uint32_t kept, Rows& out) {
-  if (!near_forward</*kPeak=*/false>(band, kept, out))
-    near_forward</*kPeak=*/true>(band, kept, out);
+  bool peak = false;
+#pragma unroll 1
+  while (!near_forward(band, kept, peak, out)) peak = true;
 }
 
 /// dq = the near field's gradient. Leaves in the tile's record: log_sum_exp; row dots
