@@ -91,9 +91,8 @@ bool Call::fp32_has_better_walks(const Gpu& gpu) const {
   return suitable_walks(args, gpu) != Walks::kRoles;
 }
 
-/// Those of wide heads take up to so much shared memory where they carry one map at a time.
 bool Call::lacks_room_for_roles(const Gpu& gpu) const {
-  constexpr int kWideBytes = 163 * 1024;
+  constexpr int kWideBytes = 163 * 1024;  // what wide heads may take, with one map at a time
   return !precise_ && common_.walks == Walks::kRoles && problem_.head_dim > 64 &&
          gpu.shared_bytes < kWideBytes;
 }

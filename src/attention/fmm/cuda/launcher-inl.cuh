@@ -2,6 +2,9 @@
 // The definitions of launcher.cuh, included where a Launcher is instantiated.
 #pragma once
 
+#include <algorithm>
+
+#include "attention/fmm/cuda/architectures.h"
 #include "attention/fmm/cuda/kernels.cuh"
 #include "attention/fmm/cuda/launch.cuh"
 #include "attention/fmm/cuda/launcher.cuh"
@@ -12,14 +15,9 @@ namespace fmmformer::cuda {
 // those before 9.0.
 #ifdef FMMFORMER_KERNELS_FOR_SMALL_GPUS
 constexpr bool kForSmallGpus = true;
-#elif defined(__CUDA_ARCH_LIST__)
-constexpr bool kForSmallGpus = [] {
-  for (const int architecture : {__CUDA_ARCH_LIST__})
-    if (architecture < 900) return true;
-  return false;
-}();
 #else
-constexpr bool kForSmallGpus = false;
+constexpr bool kForSmallGpus =
+    std::ranges::any_of(kArchitectures, [](int one) { return one < 900; });
 #endif
 
 template <typename G>

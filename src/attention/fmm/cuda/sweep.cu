@@ -3,8 +3,8 @@
 #include "attention/fmm/cuda/sweep.h"
 
 #include <algorithm>
-#include <initializer_list>
 
+#include "attention/fmm/cuda/architectures.h"
 #include "attention/fmm/cuda/chunks/both_sides/launcher.cuh"
 #include "attention/fmm/cuda/chunks/launcher.cuh"
 #include "attention/fmm/cuda/chunks/warpgroup/launcher.cuh"
@@ -230,13 +230,6 @@ bool has_room(const SweepArgs& pass, int shared_bytes) {
 
 namespace {
 
-// A hundred times the compute capabilities that this file is compiled for, and with it all kernels
-// but those for 9.0 alone.
-#ifdef __CUDA_ARCH_LIST__
-constexpr std::initializer_list<int> kArchitectures = {__CUDA_ARCH_LIST__};
-#else
-constexpr std::initializer_list<int> kArchitectures = {};
-#endif
 // Whether kernels that may have clusters are compiled for GPUs that have them. Where they are not,
 // a newer GPU runs code in which a cluster is one block.
 constexpr bool compiled_for_clusters() {
