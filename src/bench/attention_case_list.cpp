@@ -307,6 +307,36 @@ void add_chunks(Cases& cases) {
                    .far_scale = 0.01});
 }
 
+/// Heads with fewer channels than the kernels that walk chunks on a GPU have room for: by number of
+/// maps, with dropout and without.
+void add_heads_between_sizes(Cases& cases) {
+  const std::vector<FeatureMap> one = {kElu}, two = {kElu, kEluFlip},
+                                three = {kElu, kEluFlip, kTanh1};
+  const auto add = [&cases](int64_t head_dim, const std::string& name, int64_t length,
+                            const std::vector<FeatureMap>& maps) -> AttentionCase& {
+    cases.push_back({.name = "heads_of_" + std::to_string(head_dim) + "_channels" + name,
+                     .batch = 1,
+                     .length = length,
+                     .head_dim = head_dim,
+                     .bandwidth = 20,
+                     .feature_maps = maps,
+                     .weights = WeightShape::kPerHead,
+                     .dtypes = {c10::kFloat, c10::kBFloat16},
+                     .tags = {CaseTag::kVerify}});
+    return cases.back();
+  };
+  for (const int64_t head_dim : {40, 48, 56, 80, 96, 120}) {
+    add(head_dim, "", 150, two).mask = MaskPattern::kRandom;
+    add(head_dim, "_and_three_maps", 130, three).layout = Layout::kBhnd;
+    AttentionCase& dropped = add(head_dim, "_with_dropout", 150, two);
+    dropped.near_dropout = 0.1, dropped.mask = MaskPattern::kRight;
+  }
+  for (const int64_t head_dim : {48, 96}) {
+    add(head_dim, "_and_one_map", 129, one).shared_key_heads = true;
+    add(head_dim, "_less_their_near_field", 130, two).bandwidth = 0;
+  }
+}
+
 }  // namespace
 
 std::vector<AttentionCase> make_attention_cases() {
@@ -320,6 +350,7 @@ std::vector<AttentionCase> make_attention_cases() {
   add_masks(cases);
   add_shapes(cases);
   add_chunks(cases);
+  add_heads_between_sizes(cases);
   std::ranges::move(make_gpu_verify_cases(), std::back_inserter(cases));
   std::ranges::move(make_paper_cases(), std::back_inserter(cases));
   std::ranges::move(make_timing_cases(), std::back_inserter(cases));

@@ -14,24 +14,24 @@ using Cases = std::vector<AttentionCase>;
 /// One long head, cut into so many segments on a GPU that a scan joins their states.
 void add_many_segments(Cases& cases) {
   constexpr int64_t kWidestOnBothSides = 17;  // that the kernels of up to 32 channels take
-  for (const int64_t head_dim : {16, 32, 64, 128}) {
-    for (const bool causal : {true, false}) {
-      const std::string side = causal ? "_causal" : "_two_sided";
-      cases.push_back({.name = "many_segments_of_" + std::to_string(head_dim) + "_channels" + side,
-                       .batch = 1,
-                       .length = 2400,
-                       .heads = 1,
-                       .head_dim = head_dim,
-                       .bandwidth = causal || head_dim > 32 ? 30 : kWidestOnBothSides,
-                       .causal = causal,
-                       .feature_maps = {kElu, kEluFlip, kTanh1},
-                       .weights = WeightShape::kScalar,
-                       .mask = MaskPattern::kInterior,
-                       .dtypes = {c10::kFloat, c10::kBFloat16},
-                       .tags = {CaseTag::kVerifyOnGpu}});
-      if (head_dim == 128) cases.back().feature_maps = {kElu, kEluFlip};
-    }
-  }
+  const auto add = [&cases](int64_t head_dim, bool causal) {
+    const std::string side = causal ? "_causal" : "_two_sided";
+    cases.push_back({.name = "many_segments_of_" + std::to_string(head_dim) + "_channels" + side,
+                     .batch = 1,
+                     .length = 2400,
+                     .heads = 1,
+                     .head_dim = head_dim,
+                     .bandwidth = causal || head_dim > 32 ? 30 : kWidestOnBothSides,
+                     .causal = causal,
+                     .feature_maps = {kElu, kEluFlip, kTanh1},
+                     .weights = WeightShape::kScalar,
+                     .mask = MaskPattern::kInterior,
+                     .dtypes = {c10::kFloat, c10::kBFloat16},
+                     .tags = {CaseTag::kVerifyOnGpu}});
+    if (head_dim > 64) cases.back().feature_maps = {kElu, kEluFlip};
+  };
+  for (const int64_t head_dim : {16, 32, 64, 128}) add(head_dim, true), add(head_dim, false);
+  add(48, /*causal=*/true), add(96, /*causal=*/true);
 }
 
 /// As many two-sided heads as fill a GPU with a cluster of two or four thread blocks each.
@@ -86,8 +86,8 @@ void add_many_narrow_heads(Cases& cases) {
   cases.back().near_scale = 20, cases.back().dtypes = {c10::kBFloat16};
 }
 
-/// As many causal heads of 64 channels as fill a GPU with one, two, three or four blocks each:
-/// there both sides' gradients are made in one sweep, in bf16.
+/// As many causal heads of up to 64 channels as fill a GPU with one, two, three or four blocks
+/// each: there both sides' gradients are made in one sweep, in bf16.
 void add_many_heads_of_64_channels(Cases& cases) {
   const auto add = [&cases](const std::string& name, int64_t batch, int64_t length,
                             std::vector<FeatureMap> maps, MaskPattern mask) -> AttentionCase& {
@@ -114,6 +114,31 @@ void add_many_heads_of_64_channels(Cases& cases) {
   add("_in_two_segments", 8, 530, two, MaskPattern::kRandom);
   add("_in_three_segments", 5, 800, {kElu}, MaskPattern::kRandom);
   add("_in_four_segments", 4, 1024, two, MaskPattern::kNone);
+  const auto add_narrower = [&](int64_t head_dim, const std::string& name, int64_t batch,
+                                int64_t length, std::vector<FeatureMap> maps) {
+    AttentionCase& one = add("", batch, length, std::move(maps), MaskPattern::kRandom);
+    one.name = "many_heads_of_" + std::to_string(head_dim) + "_channels" + name;
+    one.head_dim = head_dim;
+  };
+  add_narrower(48, "", 16, 130, two);
+  add_narrower(56, "_and_one_map", 16, 200, {kElu});
+  add_narrower(40, "_in_two_segments", 8, 530, two);
+  add_narrower(48, "_in_three_segments", 5, 800, {kElu});
+}
+
+/// As many as are walked whole, without segments, and go backward in one launch in bf16.
+void add_many_wide_heads(Cases& cases) {
+  for (const int64_t head_dim : {96, 128}) {
+    cases.push_back({.name = "many_heads_of_" + std::to_string(head_dim) + "_channels",
+                     .batch = 1,
+                     .length = 700,
+                     .heads = 80,
+                     .head_dim = head_dim,
+                     .bandwidth = 20,
+                     .mask = MaskPattern::kRight,
+                     .dtypes = {c10::kBFloat16},
+                     .tags = {CaseTag::kVerifyOnGpu}});
+  }
 }
 
 }  // namespace
@@ -124,6 +149,7 @@ std::vector<AttentionCase> make_gpu_verify_cases() {
   add_clusters(cases);
   add_many_narrow_heads(cases);
   add_many_heads_of_64_channels(cases);
+  add_many_wide_heads(cases);
   return cases;
 }
 

@@ -72,6 +72,12 @@ class Call {
   bool shares_states() const;
   /// A block that has all of a sequence's strips, or a cluster, makes the sums by itself.
   bool sums_keys_first() const;
+  /// A state's rows in memory, and how long they are: the head's, or as many as kernels that walk
+  /// chunks have room for (fewer_channels.cuh). And all numbers of a pass's entry.
+  bool walks_chunks() const;
+  int64_t state_rows() const;
+  int64_t state_row_length(const Pass& pass) const;
+  int64_t state_size(const Pass& pass) const;
   /// Room for the states of so many entries in one pass, as States whose maps count from the pass's
   /// first.
   States scratch_states(const Pass& pass, int64_t entries, Scratch& scratch) const;
@@ -127,6 +133,12 @@ class Call {
     bool state = false, starts = false, chunk_states = false;  // which of them
   };
   Kept empty_kept(Keep keep) const;
+  /// Where kernels write the state that is kept; and what they wrote becomes what is kept.
+  struct StateTensors {
+    at::Tensor sums, key_sums;
+  };
+  StateTensors room_for_state(const Kept& kept) const;
+  void take_state(const Kept& kept, const StateTensors& made) const;
   /// What backward returns, and what its sweeps hand on.
   struct Gradients {
     at::Tensor q, k, v, near_weight, far_weight;

@@ -17,9 +17,19 @@ bool Call::sums_keys_first() const {
   return shares_states() && !by_itself;
 }
 
+bool Call::walks_chunks() const {
+  return common_.walks == Walks::kChunks || common_.walks == Walks::kWarpgroups;
+}
+int64_t Call::state_rows() const { return walks_chunks() ? limits_.value_dim : problem_.head_dim; }
+int64_t Call::state_row_length(const Pass& pass) const {
+  return walks_chunks() ? limits_.value_dim : pass.channels;
+}
+int64_t Call::state_size(const Pass& pass) const {
+  return pass.maps * state_rows() * (state_row_length(pass) + 1);
+}
+
 States Call::scratch_states(const Pass& pass, int64_t entries, Scratch& scratch) const {
-  const int64_t rows = entries * pass.maps * problem_.head_dim;
-  scratch.push_back(empty_tensor({rows * (pass.channels + 1)}, at::kFloat));
+  scratch.push_back(empty_tensor({entries * state_size(pass)}, at::kFloat));
   return states_at(scratch.back().data_ptr<float>(), pass, entries);
 }
 
@@ -45,17 +55,39 @@ Pass Call::summed_pass(const Pass& pass) const {
 }
 
 States Call::states_at(float* sums, const Pass& pass, int64_t entries) const {
-  float* key_sums = sums + entries * pass.maps * problem_.head_dim * pass.channels;
+  const int64_t rows = state_rows(), row_length = state_row_length(pass);
+  float* key_sums = sums + entries * pass.maps * rows * row_length;
   // The kernels count maps from the operator's first.
-  return {sums - pass.first_map * problem_.head_dim * pass.channels,
-          key_sums - pass.first_map * problem_.head_dim, pass.maps, pass.channels,
-          StateSource::kNothing};
+  return {.sums = sums - pass.first_map * rows * row_length,
+          .key_sums = key_sums - pass.first_map * rows,
+          .maps = pass.maps,
+          .rows = rows,
+          .row_length = row_length};
 }
 
 States Call::tensor_states(const at::Tensor& sums, const at::Tensor& key_sums,
                            const Pass& pass) const {
-  return {sums.data_ptr<float>() + pass.first_channel, key_sums.data_ptr<float>(),
-          static_cast<int>(problem_.feature_maps()), problem_.value_dim, StateSource::kPair};
+  return {.sums = sums.data_ptr<float>() + pass.first_channel,
+          .key_sums = key_sums.data_ptr<float>(),
+          .maps = static_cast<int>(problem_.feature_maps()),
+          .rows = sums.size(3),
+          .row_length = sums.size(4),
+          .source = StateSource::kPair};
+}
+
+Call::StateTensors Call::room_for_state(const Kept& kept) const {
+  if (state_rows() == problem_.head_dim) return {kept.far_sums, kept.far_key_sums};
+  const int64_t batch = problem_.batch, heads = problem_.heads, maps = problem_.feature_maps(),
+                rows = state_rows();
+  return {empty_tensor({batch, heads, maps, rows, rows}, at::kFloat),
+          empty_tensor({batch, heads, maps, rows}, at::kFloat)};
+}
+
+void Call::take_state(const Kept& kept, const StateTensors& made) const {
+  if (made.sums.is_same(kept.far_sums)) return;
+  const int64_t rows = problem_.head_dim, row_length = problem_.value_dim;
+  kept.far_sums.copy_(made.sums.narrow(3, 0, rows).narrow(4, 0, row_length));
+  kept.far_key_sums.copy_(made.key_sums.narrow(3, 0, rows));
 }
 
 void Call::sum_segments(SweepArgs args, const States& states, bool of_queries) const {
@@ -96,9 +128,7 @@ bool Call::keeps_starts() const {
          (passes_.size() == 1 || common_.walks == Walks::kChunks);
 }
 
-int64_t Call::starts_size(const Pass& pass) const {
-  return all_parts() * pass.maps * problem_.head_dim * (pass.channels + 1);
-}
+int64_t Call::starts_size(const Pass& pass) const { return all_parts() * state_size(pass); }
 
 int64_t Call::starts_size() const {
   int64_t size = 0;

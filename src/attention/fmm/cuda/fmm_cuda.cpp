@@ -62,6 +62,8 @@ Tensors5 Call::forward(Keep keep) {
                    inputs_.q.scalar_type());
   const Kept kept = empty_kept(keep);
   if (forward_segments_ > 0 && !kept.state) segments_ = forward_segments_, common_.clusters = true;
+  StateTensors state;
+  if (kept.state) state = room_for_state(kept);
   Tensor partial;
   Scratch scratch;
   States starts;
@@ -80,13 +82,13 @@ Tensors5 Call::forward(Keep keep) {
       }
       args.start = starts;
     }
-    if (pass.maps > 0 && kept.state)
-      args.made = tensor_states(kept.far_sums, kept.far_key_sums, pass);
+    if (pass.maps > 0 && kept.state) args.made = tensor_states(state.sums, state.key_sums, pass);
     if (kept.chunk_states)
       args.chunk_states = static_cast<unsigned char*>(kept.far_sums.data_ptr());
     args.partial_out = block_partial(pass, partial);
     C10_CUDA_CHECK(forward_sweep(args, stream_));
   }
+  if (kept.state) take_state(kept, state);
   return {out, kept.log_sum_exp, kept.normalisers, kept.far_sums, kept.far_key_sums};
 }
 

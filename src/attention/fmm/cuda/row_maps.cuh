@@ -9,7 +9,8 @@
 
 namespace fmmformer::cuda {
 
-/// Of a bf16 tensor with rows of 32 or 64 channels, so many of them at a time.
+/// Of a bf16 tensor, so many of its rows at a time. A row has 32 or 64 channels in shared memory,
+/// zeros where the tensor has fewer.
 inline cudaError_t make_row_map(RowMap& map, const View& view, const SweepArgs& args, int channels,
                                 int rows) {
   // The driver's function; programs are not linked with the driver.
@@ -29,8 +30,8 @@ inline cudaError_t make_row_map(RowMap& map, const View& view, const SweepArgs& 
   }();
   if (!encode) return cudaErrorNotSupported;
   constexpr int kElementBytes = 2;
-  const cuuint64_t sizes[] = {cuuint64_t(channels), cuuint64_t(args.heads), cuuint64_t(args.length),
-                              cuuint64_t(args.batch)};
+  const cuuint64_t sizes[] = {cuuint64_t(args.head_dim), cuuint64_t(args.heads),
+                              cuuint64_t(args.length), cuuint64_t(args.batch)};
   // Of one element, any stride will do.
   const auto bytes = [&](int64_t stride, int64_t size) {
     return cuuint64_t((size > 1 ? stride : channels) * kElementBytes);

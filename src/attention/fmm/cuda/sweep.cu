@@ -9,6 +9,7 @@
 #include "attention/fmm/cuda/chunks/launcher.cuh"
 #include "attention/fmm/cuda/chunks/warpgroup/launcher.cuh"
 #include "attention/fmm/cuda/chunks_fp32/launcher.cuh"
+#include "attention/fmm/cuda/fewer_channels.cuh"
 #include "attention/fmm/cuda/launcher.cuh"
 #include "attention/fmm/cuda/narrow/launcher.cuh"
 #include "attention/fmm/cuda/narrow_fp32/launcher.cuh"
@@ -179,20 +180,21 @@ bool fits_chunks(const SweepArgs& args, int shared_bytes) {
     return args.maps <= shape.kMaps && shape.kSharedBytes <= shared_bytes;
   };
   static_assert(chunks::kFarthest == chunks_fp32::kFarthest);
+  if (args.head_dim <= 32 || args.head_dim > 128 || args.head_dim % kChannelsAtOnce != 0)
+    return false;
   return args.causal && args.uniform_weights && !args.unit_features &&
          near_fits(args, chunks::kFarthest) &&
-         ((args.head_dim == 64 && fits(chunks::PassShape<64>(), chunks_fp32::PassShape<64>())) ||
-          (args.head_dim == 128 && fits(chunks::PassShape<128>(), chunks_fp32::PassShape<128>())));
+         (args.head_dim <= 64 ? fits(chunks::PassShape<64>(), chunks_fp32::PassShape<64>())
+                              : fits(chunks::PassShape<128>(), chunks_fp32::PassShape<128>()));
 }
 
 // Of those that fit chunks. The code is for 9.0 alone: newer GPUs do not have these instructions.
 bool fits_warpgroups(const SweepArgs& args, const Gpu& gpu) {
   if (gpu.capability != 90) return false;
-  if (args.precise) return args.head_dim == 64 && args.maps <= chunks_fp32::kFedMaps;
+  if (args.precise) return args.head_dim <= 64 && args.maps <= chunks_fp32::kFedMaps;
   using Wide = warpgroups::PassShape<128>;
-  return args.head_dim == 64 ||
-         (args.head_dim == Wide::kValueDim && gpu.shared_bytes >= Wide::kSharedBytes &&
-          args.maps <= Wide::kMaps && args.drop_below == 0);
+  return args.head_dim <= 64 || (gpu.shared_bytes >= Wide::kSharedBytes &&
+                                 args.maps <= Wide::kMaps && args.drop_below == 0);
 }
 
 }  // namespace
@@ -279,7 +281,7 @@ int gradient_segments(const SweepArgs& args, const Gpu& gpu) {
     const bool serves = !args.precise && args.far_scale > 0;
     return serves && gpu.shared_bytes >= narrow::kBothSidesBytes ? 1 : 0;
   }
-  if (args.walks != Walks::kWarpgroups || args.precise || args.head_dim != 64) return 0;
+  if (args.walks != Walks::kWarpgroups || args.precise || args.head_dim > 64) return 0;
   if (args.drop_below > 0) return 0;
   if (args.maps > both_sides::kMostMaps || args.length > both_sides::kLongest) return 0;
   if (gpu.shared_bytes < both_sides::kSharedBytes) return 0;
@@ -314,12 +316,12 @@ cudaError_t gradient_sweep(const SweepArgs& args, cudaStream_t stream) {
 
 cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
                         const States& totals, cudaStream_t stream) {
-  const int64_t pairs = args.batch * args.heads, used = int64_t(args.maps) * args.head_dim,
-                skipped = int64_t(args.first_map) * args.head_dim;
+  const int64_t pairs = args.batch * args.heads, used = args.maps * states.rows,
+                skipped = args.first_map * states.rows;
   const auto rows = [&](float* entries, float* sums, int64_t row_length) {
     return ScanRows{entries + skipped * row_length, sums ? sums + skipped * row_length : nullptr,
-                    used * row_length, int64_t(states.maps) * args.head_dim * row_length,
-                    int64_t(totals.maps) * args.head_dim * row_length};
+                    used * row_length, states.maps * states.rows * row_length,
+                    totals.maps * totals.rows * row_length};
   };
   const ScanRows sums = rows(states.sums, totals.sums, states.row_length),
                  key_sums = rows(states.key_sums, totals.key_sums, 1);

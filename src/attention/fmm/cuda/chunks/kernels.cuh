@@ -93,12 +93,13 @@ __device__ void store_weight_sums(const float (&by_field)[G::kFields], const Swe
     if (lane_id() == 0 && place.slice == 0) all[place.tile * G::kFields + field] = sum;
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < G::kFields * G::kDim; i += G::kThreads) {
-    const int field = i / G::kDim, channel = i % G::kDim;
+  const int dim = channels<G>(args.head_dim);
+  for (int i = threadIdx.x; i < G::kFields * dim; i += G::kThreads) {
+    const int field = i / dim, channel = i % dim;
     if (field == G::kMaps && !args.has_near) continue;
     float sum = 0.f;
     for (int tile = 0; channel == 0 && tile < kTiles; ++tile) sum += all[tile * G::kFields + field];
-    args.weight_sums[(blockIdx.x * int64_t(G::kFields) + field) * G::kDim + channel] = sum;
+    args.weight_sums[(blockIdx.x * int64_t(G::kFields) + field) * dim + channel] = sum;
   }
 }
 

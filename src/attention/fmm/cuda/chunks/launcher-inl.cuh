@@ -17,15 +17,18 @@ cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
                        args);
 }
 
-/// Calls body(Shape) for the number of maps. Three maps' features and states, beside the own rows
-/// of two tensors, leave no room for padded rows.
+/// Calls body(Shape) for the number of maps and channels. Three maps' features and states, beside
+/// the own rows of two tensors, leave no room for padded rows.
 template <int kDim, bool kDrops, bool kBackward, typename Body>
 cudaError_t with_maps(const SweepArgs& args, const Body& body) {
-  if constexpr (PassShape<kDim>::kMaps > 2) {
-    if (args.maps == 3) return body(Shape<kDim, 3, kDrops, !kBackward>());
-  }
-  return args.maps == 1 ? body(Shape<kDim, 1, kDrops, true>())
-                        : body(Shape<kDim, 2, kDrops, true>());
+  return with_fullness<kDim>(args, [&](auto full) {
+    constexpr bool kFull = full;
+    if constexpr (PassShape<kDim>::kMaps > 2) {
+      if (args.maps == 3) return body(Shape<kDim, 3, kDrops, !kBackward, kFull>());
+    }
+    return args.maps == 1 ? body(Shape<kDim, 1, kDrops, true, kFull>())
+                          : body(Shape<kDim, 2, kDrops, true, kFull>());
+  });
 }
 template <int kDim, bool kBackward, typename Body>
 cudaError_t with_shape(const SweepArgs& args, const Body& body) {

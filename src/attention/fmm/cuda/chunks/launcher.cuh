@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of the sweeps that walk chunks, for heads of kDim channels in bf16; each size is
-// compiled in a file of its own.
+// Launches of the sweeps that walk chunks, for heads of up to kDim channels in bf16 (see
+// shape.cuh); each size is compiled in a file of its own.
 #pragma once
 
 #include "attention/fmm/cuda/sweep.h"

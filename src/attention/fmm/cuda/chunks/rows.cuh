@@ -78,8 +78,8 @@ __device__ __forceinline__ void scale_rows(Fragment& f, const SplitFactor (&fact
   for (int i = 0; i < 4; ++i) f.r[i] = factor[i % 2].times(f.r[i]);
 }
 
-/// Writes the warp's rows and channels of result 0 or 1 by way of its own rows of tensor `stage`,
-/// which nobody needs any more. Zeros for dead rows.
+/// Writes the warp's rows and channels of result 0 or 1, those that the head has, by way of its own
+/// rows of tensor `stage`, which nobody needs any more. Zeros for dead rows.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void write_rows(const Walk<G, kSweep>& walk, int result,
                                            const Block (&rows)[kSliceBlocks], int stage) {
@@ -101,11 +101,12 @@ __device__ __forceinline__ void write_rows(const Walk<G, kSweep>& walk, int resu
   const uint32_t live = walk.live_bits(place.tile);
   Elem* to = walk.row_piece(kResults + result, first, piece);
   const int64_t stride = walk.view(kResults + result).row_stride;
+  const int end = has_piece<G>(walk.args.head_dim, piece) ? walk.args.length : 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     uint4 all = *shared_at<uint4>(tile + piece_place<G>(row + 4 * i, piece));
     if (!(live >> (row + 4 * i) & 1)) all = make_uint4(0, 0, 0, 0);
-    if (first + 4 * i < walk.args.length) *reinterpret_cast<uint4*>(to + 4 * i * stride) = all;
+    if (first + 4 * i < end) *reinterpret_cast<uint4*>(to + 4 * i * stride) = all;
   }
   __syncwarp();
 }

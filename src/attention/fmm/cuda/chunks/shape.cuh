@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does what, for heads of 64 or 128 channels in bf16: a thread block walks chunks of 64 tokens.
+// Who does what, for heads of up to 64 or 128 channels in bf16: a thread block walks chunks of 64
+// tokens.
 //
 // A block has a segment of one (batch entry, head). A warp owns sixteen rows of the chunk and 64 of
 // their channels of results, so that heads of 128 channels have two warps, slices, for the same
@@ -12,6 +13,7 @@
 
 #include "attention/fmm/cuda/barrier.cuh"
 #include "attention/fmm/cuda/chunks/launcher.cuh"
+#include "attention/fmm/cuda/fewer_channels.cuh"
 #include "attention/fmm/cuda/fragment.cuh"
 #include "attention/fmm/cuda/tile.cuh"
 
@@ -23,11 +25,14 @@ constexpr int kSlice = 64;                  // channels of a warp's results
 constexpr int kSliceBlocks = kSlice / kBlockDim;
 constexpr int kPiece = 8;  // elements that are copied at once
 
-/// What is known at compile time: D = Dv = kDim, and the first kMaps of elu, elu_flip, tanh1.
-/// kPadded: see kRow. kWarpgroup: whether products are a warpgroup's (warpgroup/), else a warp's.
-template <int kDim_, int kMaps_, bool kDrops_, bool kPadded_, bool kWarpgroup_ = false>
+/// What is known at compile time: room for D = Dv = kDim, and the first kMaps of elu, elu_flip,
+/// tanh1. kPadded: see kRow. kFull: whether heads have all the channels that there is room for,
+/// see fewer_channels.cuh. kWarpgroup: whether products are a warpgroup's (warpgroup/), else a
+/// warp's.
+template <int kDim_, int kMaps_, bool kDrops_, bool kPadded_, bool kFull_, bool kWarpgroup_ = false>
 struct Shape {
   static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
+  static constexpr bool kFull = kFull_;
   static constexpr bool kDrops = kDrops_;
   static constexpr int kBlocks = kDim / kBlockDim;  // of channels
   static constexpr int kSlices = kDim / kSlice, kWarps = kTiles * kSlices;
@@ -84,6 +89,12 @@ struct Memory {
   static constexpr int kRows = kDecay + (kKeepsDecay ? G::kArea : 0);  // Elem* [tensors]: see Walk
   static constexpr int kBytes = kRows + kTensors * int(sizeof(Elem*));
 };
+
+/// Whether heads have a piece of the channels that there is room for.
+template <typename G>
+__device__ __forceinline__ bool has_piece(int head_dim, int piece) {
+  return has_channel<G>(head_dim, piece * kPiece);
+}
 
 /// The chunks [begin, end) that a thread block walks, and what a warp has to do there.
 template <typename G>

@@ -36,7 +36,8 @@ struct SplitFactor {
 };
 
 /// Feature rows of the chunk's keys, or of its queries times weight * far_scale / norm, from raw
-/// rows; zeros for dead tokens, since features of 0 are not 0.
+/// rows; zeros for dead tokens and for channels that the head does not have, since features of 0
+/// are not 0.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void make_features(const Walk<G, kSweep>& walk,
                                               const Weights<G>& weights) {
@@ -68,10 +69,11 @@ __device__ __forceinline__ void make_features(const Walk<G, kSweep>& walk,
           make_uint4(f[0], f[1], f[2], f[3]);
     });
   }
-  if (walk.live == ~uint64_t(0)) return;
+  const uint64_t live = has_piece<G>(args.head_dim, piece) ? walk.live : 0;
+  if (live == ~uint64_t(0)) return;
 #pragma unroll 1
   for (int i = 0; i < kTiles * G::kMaps; ++i) {
-    if (walk.live >> (row + i % kTiles * kBlockDim) & 1) continue;
+    if (live >> (row + i % kTiles * kBlockDim) & 1) continue;
     *shared_at<uint4>(M::kFeatures + i * G::kTile + offset) = make_uint4(0, 0, 0, 0);
   }
 }

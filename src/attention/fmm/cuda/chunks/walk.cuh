@@ -93,7 +93,9 @@ struct Walk {
     const int first = of_chunk * kChunk + place.tile * kBlockDim;
     const Elem* from = row_piece(kOwnRows + which, first + row, piece);
     const int64_t stride = view(kOwnRows + which).row_stride;
-    const uint32_t bits = static_cast<uint32_t>(of_live >> place.tile * kBlockDim);
+    const uint32_t bits = has_piece<G>(args.head_dim, piece)
+                              ? static_cast<uint32_t>(of_live >> place.tile * kBlockDim)
+                              : 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       copy_async(shared_at<Elem>(own_tile(which) + piece_place<G>(row + 4 * i, piece)),
@@ -214,13 +216,13 @@ struct Walk {
     }
     return bits;
   }
-  /// Copies tiles from `index` on, counted from the walk's chunk. Dead tokens and those beyond the
-  /// sequence become zeros, whatever memory holds there.
+  /// Copies tiles from `index` on, counted from the walk's chunk. Dead tokens, those beyond the
+  /// sequence, and channels that the head does not have become zeros, whatever memory holds there.
   template <int kCount>
   __device__ __forceinline__ void copy(int index, uint64_t bits) const {
     const int row = threadIdx.x / G::kPieces, piece = threadIdx.x % G::kPieces;
     const int offset = piece_place<G>(row, piece);
-    const uint64_t mine = bits >> row;
+    const uint64_t mine = has_piece<G>(args.head_dim, piece) ? bits >> row : 0;
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
       const Elem* from = row_piece(kSeen + which, token(index) + row, piece);

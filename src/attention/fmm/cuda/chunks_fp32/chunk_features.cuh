@@ -60,7 +60,8 @@ __device__ __forceinline__ void bound_features(float (&bounds)[G::kMaps], const 
   }
 }
 /// Feature rows of the chunk's keys, or of its queries times weight * far_scale / norm, from raw
-/// rows; zeros for dead tokens, since features of 0 are not 0.
+/// rows; zeros for dead tokens and for channels that the head does not have, since features of 0
+/// are not 0.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void make_features(const Share<Walk<G, kSweep>>& raw,
                                               const Walk<G, kSweep>& walk) {
@@ -91,6 +92,7 @@ __device__ __forceinline__ void make_features(const Share<Walk<G, kSweep>>& raw,
       } else {
         factor[i] = walk.live >> token & 1 ? power_of_2(shift) : 0.f;
       }
+      if (!walk.has_share()) factor[i] = 0.f;
     }
     with_paper_map<G>(args.feature_maps[l], [&](auto feature, auto) {
 #pragma unroll

@@ -91,7 +91,7 @@ struct Feeder {
 #pragma unroll 1
     for (int i = 0; i < tiles.count * W::kRowsOfTile; ++i) {
       const int tile = tiles.first + i / W::kRowsOfTile, row = row_in_tile(i);
-      const bool live = is_live(tile, row);
+      const bool live = is_live(tile, row) && walk.has_share();
 #pragma unroll
       for (int which = 0; which < 2; ++which) {
         copy_async(shared_at(walk.tile(which, tile) + row * G::kRow + W::share_column()),
@@ -184,6 +184,7 @@ struct Feeder {
         } else {
           factor = is_live(tile, row) ? factor : 0.f;
         }
+        if (!walk.has_share()) factor = 0.f;
         with_paper_map<G>(args.feature_maps[l], [&](auto feature, auto) {
           Piece f;
 #pragma unroll

@@ -14,19 +14,21 @@ constexpr bool shares_scores(int maps, Sweep sweep, bool fed) {
   if (fed) return maps == 1 && sweep != Sweep::kKeys;
   return maps == 1 || (maps == 2 && sweep != Sweep::kKeys);
 }
-template <int kDim, int kMaps, Sweep kSweep, bool kFed>
-using ShapeOf = Shape<kDim, kMaps, shares_scores(kMaps, kSweep, kFed), kFed>;
+template <int kDim, int kMaps, bool kFull, Sweep kSweep, bool kFed>
+using ShapeOf = Shape<kDim, kMaps, kFull, shares_scores(kMaps, kSweep, kFed), kFed>;
 
-/// Calls body(Shape) for the pass's number of maps.
+/// Calls body(Shape) for the number of channels, and of the pass's maps.
 template <int kDim, Sweep kSweep, bool kFed, typename Body>
 cudaError_t with_shape(const SweepArgs& args, const Body& body) {
-  if constexpr (PassShape<kDim>::kMaps > 1) {
-    if constexpr (!kFed) {
-      if (args.maps == 3) return body(ShapeOf<kDim, 3, kSweep, kFed>());
+  return with_fullness<kDim>(args, [&](auto full) {
+    if constexpr (PassShape<kDim>::kMaps > 1) {
+      if constexpr (!kFed) {
+        if (args.maps == 3) return body(ShapeOf<kDim, 3, full, kSweep, kFed>());
+      }
+      if (args.maps == 2) return body(ShapeOf<kDim, 2, full, kSweep, kFed>());
     }
-    if (args.maps == 2) return body(ShapeOf<kDim, 2, kSweep, kFed>());
-  }
-  return body(ShapeOf<kDim, 1, kSweep, kFed>());
+    return body(ShapeOf<kDim, 1, full, kSweep, kFed>());
+  });
 }
 template <int kDim, Sweep kSweep, bool kFed, typename KernelOf>
 cudaError_t launch(const SweepArgs& args, cudaStream_t stream, const KernelOf& kernel_of) {

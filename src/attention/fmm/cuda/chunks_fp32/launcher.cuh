@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of the sweeps that walk chunks in fp32, for causal heads of kDim channels; each size is
-// compiled in a file of its own, and so are those with feeders.
+// Launches of the sweeps that walk chunks in fp32, for causal heads of up to kDim channels; each
+// size is compiled in a file of its own, and so are those with feeders.
 #pragma once
 
 #include "attention/fmm/cuda/sweep.h"
@@ -14,7 +14,7 @@ constexpr int kFedMaps = 2;  // three leave no room for the next chunk's feature
 enum class Sweep { kForward, kQueries, kKeys, kSumOfKeys, kSumOfQueries };
 
 /// kFed: with warps beside the others that prepare chunks (feeder.cuh), for up to kFedMaps maps of
-/// 64 channels on GPUs of compute capability 9.0.
+/// up to 64 channels on GPUs of compute capability 9.0.
 template <int kDim, bool kFed = false>
 struct Launcher {
   static cudaError_t sum_states(const SweepArgs& args, bool of_queries, cudaStream_t stream);

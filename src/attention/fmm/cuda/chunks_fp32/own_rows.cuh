@@ -23,12 +23,12 @@ struct OwnRows {
     constexpr int kQuarters = 4;
     static_assert(kFeeders == kQuarters * G::kChunk);
     const int token = walk.token(0) + static_cast<int>(Scales::copier() / kQuarters);
-    if (token >= walk.args.length) return;
+    const int channel = threadIdx.x % kQuarters * (G::kDim / kQuarters);
+    if (token >= walk.args.length || !has_channel<G>(walk.args.head_dim, channel)) return;
 #pragma unroll
     for (int which = 0; which < M::kOwnTensors; ++which) {
       const View& view = walk.own_view(which);
-      const float* line = rows_of(view, walk.place) + int64_t(token) * view.row_stride +
-                          threadIdx.x % kQuarters * (G::kDim / kQuarters);
+      const float* line = rows_of(view, walk.place) + int64_t(token) * view.row_stride + channel;
       asm volatile("prefetch.global.L2 [%0];\n" ::"l"(line));
     }
   }
@@ -43,7 +43,8 @@ struct OwnRows {
       for (int i = 0; i < W::kShare; ++i) {
         Piece& x = rows[which][i];
         x[0] = x[1] = x[2] = x[3] = 0.f;
-        if (walk.live >> (W::share_row() + i * W::kRowsAtOnce) & 1) load_piece(x, from);
+        const bool live = walk.live >> (W::share_row() + i * W::kRowsAtOnce) & 1;
+        if (live && walk.has_share()) load_piece(x, from);
         from += step;
       }
     }

@@ -113,7 +113,8 @@ __device__ __forceinline__ void add_input_gradient(Block (&sum)[kSliceBlocks],
   });
 }
 
-/// Writes the warp's rows and channels of out, dq, dk or dv; zeros for dead rows. A lane's numbers
+/// Writes the warp's rows and channels of out, dq, dk or dv, as far as the head has them; zeros for
+/// dead rows. A lane's numbers
 /// and its neighbours' are whole sectors.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void write_rows(const Walk<G, kSweep>& walk, const View& view,
@@ -131,6 +132,7 @@ __device__ __forceinline__ void write_rows(const Walk<G, kSweep>& walk, const Vi
 #pragma unroll
     for (int n = 0; n < 2 * kSliceBlocks; ++n) {
       const float(&c)[4] = rows[n / 2][n % 2];
+      if (!has_channel<G>(args.head_dim, column + n * 8)) continue;
       *reinterpret_cast<float2*>(to + n * 8) =
           alive ? make_float2(c[2 * r], c[2 * r + 1]) : make_float2(0.f, 0.f);
     }

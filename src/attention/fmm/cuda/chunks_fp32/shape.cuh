@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who does what, for causal heads in fp32: a thread block of eight warps walks chunks of 64 tokens
-// (64 channels) or 32 (128). Of the latter, this is about sums of states; their sweeps are in
-// wide/.
+// (up to 64 channels) or 32 (up to 128). Of the latter, this is about sums of states; their sweeps
+// are in wide/.
 //
 // A block has a segment of one (batch entry, head). A warp owns sixteen rows of the chunk and 32 of
 // their channels of results, so that two warps, slices, have the same rows. They share the
@@ -16,6 +16,7 @@
 
 #include "attention/fmm/cuda/barrier.cuh"
 #include "attention/fmm/cuda/chunks_fp32/launcher.cuh"
+#include "attention/fmm/cuda/fewer_channels.cuh"
 #include "attention/fmm/cuda/fragment.cuh"
 #include "attention/fmm/cuda/tile.cuh"
 
@@ -32,10 +33,12 @@ constexpr int kEight = 8;  // numbers whose high parts lie together, and the low
 constexpr int kPiece = 4;  // numbers that a thread copies and splits at once
 static_assert(kFarthest == kHalo * kBlockDim);
 
-/// What is known at compile time: D = Dv = kDim, how many maps a pass has, and whether the slices
-/// of sixteen rows share the work of scores; kFed: whether other warps prepare the next chunk.
-template <int kDim_, int kMaps_, bool kShares_, bool kFed_ = false>
+/// What is known at compile time: room for D = Dv = kDim, how many maps a pass has, and whether the
+/// slices of sixteen rows share the work of scores; kFull: whether heads have all the channels that
+/// there is room for, see fewer_channels.cuh; kFed: whether other warps prepare the next chunk.
+template <int kDim_, int kMaps_, bool kFull_, bool kShares_, bool kFed_ = false>
 struct Shape {
+  static constexpr bool kFull = kFull_;
   static constexpr int kDim = kDim_, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr int kTiles = PassShape<kDim>::kTiles, kChunk = PassShape<kDim>::kChunk;
   static constexpr int kBlocks = kDim / kBlockDim;  // of channels

@@ -117,6 +117,10 @@ struct Walk {
   static constexpr int kRowsOfTile = kBlockDim / kRowsAtOnce, kShare = kTiles * kRowsOfTile;
   static __device__ __forceinline__ int share_row() { return Scales::copier() / kPieces; }
   static __device__ __forceinline__ int share_column() { return threadIdx.x % kPieces * kPiece; }
+  /// Whether the head has these channels.
+  __device__ __forceinline__ bool has_share() const {
+    return has_channel<G>(args.head_dim, share_column());
+  }
   /// Row i of it, where tile `t` is at place_of(t).
   template <typename PlaceOf>
   static __device__ __forceinline__ int share_at(int i, const PlaceOf& place_of) {
@@ -222,13 +226,15 @@ struct Walk {
   }
 
  private:
-  /// Copies kCount tiles of a view from token `first` on to place_of(tile). Dead tokens and those
-  /// beyond the sequence become zeros, whatever memory holds there.
+  /// Copies kCount tiles of a view from token `first` on to place_of(tile). Dead tokens, those
+  /// beyond the sequence, and channels that the head does not have become zeros, whatever memory
+  /// holds there.
   template <int kCount, typename PlaceOf>
   __device__ __forceinline__ void copy_rows(const View& view, int first, uint64_t bits,
                                             const PlaceOf& place_of) const {
     const int row = share_row();
     const float* from = share_of(view, first);
+    if (!has_share()) bits = 0;
 #pragma unroll
     for (int i = 0; i < kCount * kRowsOfTile; ++i) {
       const bool live_row = bits >> (row + i * kRowsAtOnce) & 1;

@@ -159,10 +159,11 @@ struct Feeder {
     }
   }
   /// Feature rows of the chunk's keys, or of its queries times weight * far_scale / norm; zeros for
-  /// dead tokens, since features of 0 are not 0. A thread reads pieces that it copied.
+  /// dead tokens and channels that heads do not have, since features of 0 are not 0. A thread reads
+  /// pieces that it copied.
   __device__ __forceinline__ void make_features(int step) const {
     const int slot = step & (M::kSlots - 1);
-    const uint64_t live = Place::live(slot);
+    const uint64_t here = has_piece() ? Place::live(slot) : 0;
     const int from = M::band(0, slot) + offset, to = M::features(step) + offset;
     constexpr int kAtOnce = M::kSums ? 2 : 1;  // keepers have few registers
 #pragma unroll kAtOnce
@@ -172,7 +173,7 @@ struct Feeder {
       uint32_t decay[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) decay[j] = decay_of(x[j]);
-      const bool alive = live >> (kRowsAtOnce * i + row) & 1;
+      const bool alive = here >> (kRowsAtOnce * i + row) & 1;
       each_map<G>([&](auto map) {
         constexpr int kMap = decltype(map)::value;
         uint32_t f[4];
@@ -206,8 +207,11 @@ struct Feeder {
   }
 
  private:
-  /// Sixteen rows of a chunk kCount times, from the first-th on. Dead tokens and those beyond the
-  /// sequence become zeros, whatever memory holds there.
+  __device__ __forceinline__ bool has_piece() const {
+    return has_channel<G>(args.head_dim, piece * kPiece);
+  }
+  /// Sixteen rows of a chunk kCount times, from the first-th on. Dead tokens, those beyond the
+  /// sequence, and channels that heads do not have become zeros, whatever memory holds there.
   template <int kCount>
   __device__ __forceinline__ void copy(int tile, const View& view, int chunk, uint64_t live,
                                        int first) const {
@@ -216,7 +220,7 @@ struct Feeder {
                        piece * kPiece;
     const int64_t further = kRowsAtOnce * view.row_stride;
     const int to = tile + offset + first * kBytesAtOnce;
-    const uint64_t bits = live >> (first * kRowsAtOnce + row);
+    const uint64_t bits = (has_piece() ? live : 0) >> (first * kRowsAtOnce + row);
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
       copy_async(shared_at<Elem>(to + i * kBytesAtOnce), from + i * further,

@@ -42,7 +42,9 @@ cudaError_t launch_backward(G, int first, int rounds, const SweepArgs& args, cud
 
 template <typename Body>
 cudaError_t with_maps(const SweepArgs& args, const Body& body) {
-  return args.maps == 1 ? body(Shape<1>()) : body(Shape<2>());
+  return with_fullness<PassShape<128>::kValueDim>(args, [&](auto full) {
+    return args.maps == 1 ? body(Shape<1, full>()) : body(Shape<2, full>());
+  });
 }
 
 template <int kDim>

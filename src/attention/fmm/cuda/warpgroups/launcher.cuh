@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of the sweeps whose products are those of warpgroups, for heads of kDim channels in
-// bf16, on GPUs of compute capability 9.0 alone.
+// Launches of the sweeps whose products are those of warpgroups, for heads of up to kDim channels
+// in bf16, on GPUs of compute capability 9.0 alone.
 #pragma once
 
 #include "attention/fmm/cuda/chunks/launcher.cuh"

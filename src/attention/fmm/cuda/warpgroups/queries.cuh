@@ -219,14 +219,15 @@ __device__ void store_weight_sums(const float (&by_field)[G::kFields],
     if (lane_id() == 0) all[rows.tile * G::kFields + field] = sum;
   }
   named_barrier(2, kGroupThreads);
-  for (int i = threadIdx.x % kGroupThreads; i < G::kFields * G::kDim; i += kGroupThreads) {
-    const int field = i / G::kDim, channel = i % G::kDim;
+  const int dim = channels<G>(args.head_dim);
+  for (int i = threadIdx.x % kGroupThreads; i < G::kFields * dim; i += kGroupThreads) {
+    const int field = i / dim, channel = i % dim;
     if (field == G::kMaps && !args.has_near) continue;
     float sum = 0.f;
     for (int tile = 0; channel == 0 && tile < kTiles; ++tile) sum += all[tile * G::kFields + field];
     const auto& place = Place<G, Sweep::kQueries>::numbers();
     const int64_t entry = int64_t(place.pair) * args.segments + place.segment;
-    args.weight_sums[(entry * G::kFields + field) * G::kDim + channel] = sum;
+    args.weight_sums[(entry * G::kFields + field) * dim + channel] = sum;
   }
 }
 

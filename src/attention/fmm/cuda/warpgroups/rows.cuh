@@ -272,8 +272,8 @@ struct Rows {
     }
   }
 
-  /// Writes the rows by way of their own tile `stage`, which nobody needs any more. Zeros for dead
-  /// ones.
+  /// Writes the rows, the channels that heads have, by way of their own tile `stage`, which nobody
+  /// needs any more. Zeros for dead ones.
   __device__ __forceinline__ void write(const View& view, const Block (&rows)[G::kBlocks],
                                         int stage) const {
     __syncwarp();
@@ -283,6 +283,7 @@ struct Rows {
     constexpr int kPieces = G::kDim / kPiece, kAtOnce = kWarpSize / kPieces;
     const int row = lane_id() / kPieces, piece = lane_id() % kPieces;
     const int first = first_token() + tile * kBlockDim + row;
+    const int end = has_channel<G>(args.head_dim, piece * kPiece) ? args.length : 0;
     const uint32_t alive = live_bits(tile);
     Elem* to = Place::rows_of(view) + first * view.row_stride + piece * kPiece;
     const int64_t further = kAtOnce * view.row_stride;
@@ -293,12 +294,12 @@ struct Rows {
     if (alive == 0xffffu) {
 #pragma unroll
       for (int i = 0; i < kBlockDim; i += kAtOnce, to += further)
-        *reinterpret_cast<uint4*>(to) = at(i);
+        if (G::kFull || end > 0) *reinterpret_cast<uint4*>(to) = at(i);
     } else {
 #pragma unroll 1
       for (int i = 0; i < kBlockDim; i += kAtOnce, to += further) {
         const uint4 all = alive >> (row + i) & 1 ? at(i) : make_uint4(0, 0, 0, 0);
-        if (first + i < args.length) *reinterpret_cast<uint4*>(to) = all;
+        if (first + i < end) *reinterpret_cast<uint4*>(to) = all;
       }
     }
     __syncwarp();

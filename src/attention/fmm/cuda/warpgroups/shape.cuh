@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does what, for heads of 128 channels in bf16: warpgroups with roles walk chunks of 64 tokens.
+// Who does what, for heads of up to 128 channels in bf16: warpgroups with roles walk chunks of 64
+// tokens.
 //
 //   two keepers  hold the state of all maps in fp32, each that of 64 channels of v: nearly all that
 //                their registers have room for. They copy the rows of coming chunks to shared
@@ -27,9 +28,11 @@ constexpr int kKeepers = 2, kKeeperWarps = kKeepers * kGroupWarps,
 constexpr int kPanel = kChunk * kPanelRow;  // bytes: the chunk's rows of 64 channels
 constexpr int kHaloRows = chunks::kHalo * kBlockDim, kHaloBytes = kHaloRows * kPanelRow;
 
-/// What is known at compile time: D = Dv = 128, and the first kMaps of elu, elu_flip.
-template <int kMaps_>
+/// What is known at compile time: room for D = Dv = 128, and the first kMaps of elu, elu_flip.
+/// kFull: whether heads have all of these channels, see fewer_channels.cuh.
+template <int kMaps_, bool kFull_>
 struct Shape {
+  static constexpr bool kFull = kFull_;
   static constexpr int kDim = 128, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr int kBlocks = kDim / kBlockDim, kPanels = kDim / 64;
   static constexpr bool kDrops = false;

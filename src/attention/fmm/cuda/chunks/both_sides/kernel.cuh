@@ -130,6 +130,7 @@ __device__ __forceinline__ void subtract_later_segments(const SweepArgs& args,
   }
   int token = first * kChunk + thread / G::kPieces;
   last *= kChunk;  // which a later segment follows
+  if (!has_piece<G>(args.head_dim, piece)) last = 0;
   const auto place = [&](int i) { return shared_at<uint4>(0) + i * kThreads + thread; };
   const int2 of_pair = Walk<G>::batch_and_head();
   const auto first_piece = [&](const View& of) {

@@ -48,7 +48,8 @@ __device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& l
   using M = Memory<G>;
   using Role = Groups<G>;
   const int thread = thread_anew() % kGroupThreads;
-  make_key_features<G>(walk.area(kK), M::kKeyFeatures, walk.live(walk.chunk), thread);
+  make_key_features<G>(walk.area(kK), M::kKeyFeatures, walk.args.head_dim, walk.live(walk.chunk),
+                       thread);
   show_to_warpgroup();
   arrive_at_barrier(kFeaturesForValues, Role::kThreads);
   Fragment g[kTiles];

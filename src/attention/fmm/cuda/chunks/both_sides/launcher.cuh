@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward in one launch, and both sides' gradients of a chunk at once, for heads of 64 channels in
-// bf16 and sequences that a few thread blocks share, on GPUs of compute capability 9.0 alone.
+// Forward in one launch, and both sides' gradients of a chunk at once, for heads of up to 64
+// channels in bf16 and sequences that a few thread blocks share, on GPUs of compute capability 9.0
+// alone.
 #pragma once
 
 #include "attention/fmm/cuda/chunks/launcher.cuh"

@@ -20,12 +20,13 @@ __device__ __forceinline__ void begin_chunk(const AnyWalk& walk, int tensor, int
 struct HeadRows {
   const Elem* first;
   int64_t stride;
-  int length;
+  int length, channels;
 
   __device__ HeadRows(const View& of, const SweepArgs& args, int b, int h)
       : first(static_cast<const Elem*>(of.data) + b * of.batch_stride + h * of.head_stride),
         stride(of.row_stride),
-        length(args.length) {}
+        length(args.length),
+        channels(args.head_dim) {}
 };
 /// As begin_chunk, by the threads of a warpgroup: for what is needed first. The copy engine takes a
 /// microsecond to learn where a tensor is.
@@ -34,10 +35,11 @@ __device__ __forceinline__ void copy_chunk(const HeadRows& rows, int chunk, int 
   const int row = thread / G::kPieces, piece = thread % G::kPieces, token = chunk * kChunk + row;
   const Elem* from = rows.first + token * rows.stride + piece * kPiece;
   to += piece_place<G>(row, piece);
+  const int length = has_piece<G>(rows.channels, piece) ? rows.length : 0;
 #pragma unroll
   for (int i = 0; i < kTiles; ++i)
     copy_async(shared_at<Elem>(to + i * G::kTile), from + i * kBlockDim * rows.stride,
-               unsigned(token + i * kBlockDim) < unsigned(rows.length));
+               unsigned(token + i * kBlockDim) < unsigned(length));
 }
 /// Zeros for dead tokens' rows, whatever memory holds there.
 template <typename G>
@@ -186,11 +188,11 @@ __device__ __forceinline__ void make_key_pieces(const uint4& raw, int to) {
     *shared_at<uint4>(to + kMap * G::kArea) = make_uint4(f[0], f[1], f[2], f[3]);
   });
 }
-/// All maps' feature rows of 64 keys. kShort: by less code, for what is done once, when
-/// instructions take longer to come than to run.
+/// All maps' feature rows of 64 keys, of which they have so many channels. kShort: by less code,
+/// for what is done once, when instructions take longer to come than to run.
 template <typename G, bool kShort = false>
-__device__ __forceinline__ void make_key_features(int rows, int features, uint64_t live,
-                                                  int thread) {
+__device__ __forceinline__ void make_key_features(int rows, int features, int channels,
+                                                  uint64_t live, int thread) {
   const int offset = piece_place<G>(thread / G::kPieces, thread % G::kPieces);
   if constexpr (kShort) {
 #pragma unroll 1
@@ -203,6 +205,7 @@ __device__ __forceinline__ void make_key_features(int rows, int features, uint64
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) make_key_pieces<G>(raw[i], features + offset + i * G::kTile);
   }
+  if (!has_piece<G>(channels, thread % G::kPieces)) live = 0;
 #pragma unroll
   for (int l = 0; l < G::kMaps; ++l) clear_dead<G>(features + l * G::kArea, live, thread);
 }

@@ -12,8 +12,18 @@
 namespace fmmformer::cuda::chunks::both_sides {
 namespace {
 
-template <int kMaps>
-using Of = Shape<64, kMaps, /*kDrops=*/false, /*kPadded=*/false, /*kWarpgroup=*/true>;
+/// Calls body(Shape) for the number of maps and channels.
+template <typename Body>
+cudaError_t with_shape(const SweepArgs& args, const Body& body) {
+  return with_fullness<64>(args, [&](auto full) {
+    const auto of = [&](auto maps) {
+      return body(
+          Shape<64, maps, /*kDrops=*/false, /*kPadded=*/false, full, /*kWarpgroup=*/true>());
+    };
+    return args.maps == 1 ? of(std::integral_constant<int, 1>())
+                          : of(std::integral_constant<int, 2>());
+  });
+}
 
 /// The blocks of a pair's segments are a cluster. `rows`: those of each tensor in `maps` that the
 /// copy engine takes at once.
@@ -31,30 +41,26 @@ cudaError_t launch(void (*kernel)(SweepArgs, Maps, Parameters...), const SweepAr
   return launch_clusters(kernel, dim3(static_cast<unsigned>(blocks)), args.segments, threads,
                          shared_bytes, stream, args, maps, others...);
 }
-template <int kMaps>
-cudaError_t launch_forward(const SweepArgs& args, cudaStream_t stream) {
-  using G = Of<kMaps>;
-  return launch(forward::forward_kernel<G>, args, {&args.q, &args.k, &args.v, &args.out},
-                {kChunk, kChunk, kChunk, kBlockDim}, forward::kThreads, forward::Memory<G>::kBytes,
-                stream);
-}
-template <int kMaps>
-cudaError_t launch_gradients(const SweepArgs& args, cudaStream_t stream) {
-  using G = Of<kMaps>;
-  return launch(gradient_kernel<G>, args,
-                {&args.q, &args.k, &args.v, &args.grad_out, &args.dq, &args.dk, &args.dv},
-                {kChunk, kChunk, kChunk, kChunk, rows_of_dq(kMaps), kBlockDim, kBlockDim},
-                Groups<G>::kThreads, Memory<G>::kBytes, stream,
-                Launcher::reduces_weight_sums(args));
-}
 
 }  // namespace
 
 cudaError_t Launcher::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return args.maps == 1 ? launch_forward<1>(args, stream) : launch_forward<2>(args, stream);
+  return with_shape(args, [&](auto shape) {
+    using G = decltype(shape);
+    return launch(forward::forward_kernel<G>, args, {&args.q, &args.k, &args.v, &args.out},
+                  {kChunk, kChunk, kChunk, kBlockDim}, forward::kThreads,
+                  forward::Memory<G>::kBytes, stream);
+  });
 }
 cudaError_t Launcher::gradient_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return args.maps == 1 ? launch_gradients<1>(args, stream) : launch_gradients<2>(args, stream);
+  return with_shape(args, [&](auto shape) {
+    using G = decltype(shape);
+    return launch(gradient_kernel<G>, args,
+                  {&args.q, &args.k, &args.v, &args.grad_out, &args.dq, &args.dk, &args.dv},
+                  {kChunk, kChunk, kChunk, kChunk, rows_of_dq(G::kMaps), kBlockDim, kBlockDim},
+                  Groups<G>::kThreads, Memory<G>::kBytes, stream,
+                  Launcher::reduces_weight_sums(args));
+  });
 }
 
 }  // namespace fmmformer::cuda::chunks::both_sides

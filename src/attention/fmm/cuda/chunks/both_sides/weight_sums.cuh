@@ -27,11 +27,12 @@ __device__ __forceinline__ float block_weight_sum(int field) {
 /// Into the first channel's place in args.weight_sums; the others become zeros.
 template <typename G>
 __device__ __forceinline__ void store_weight_sums(const SweepArgs& args, int own) {
+  const int dim = channels<G>(args.head_dim);
 #pragma unroll 1
-  for (int i = own; i < G::kFields * G::kDim; i += Groups<G>::kThreads) {
-    const int field = i / G::kDim, channel = i % G::kDim;
+  for (int i = own; i < G::kFields * dim; i += Groups<G>::kThreads) {
+    const int field = i / dim, channel = i % dim;
     if (field == G::kMaps && !args.has_near) continue;
-    args.weight_sums[(blockIdx.x * int64_t(G::kFields) + field) * G::kDim + channel] =
+    args.weight_sums[(blockIdx.x * int64_t(G::kFields) + field) * dim + channel] =
         channel == 0 ? block_weight_sum<G>(field) : 0.f;
   }
 }

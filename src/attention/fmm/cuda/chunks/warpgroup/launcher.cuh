@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of the sweeps that walk chunks with products of a warpgroup, for heads of 64 channels in
-// bf16, on GPUs of compute capability 9.0 alone.
+// Launches of the sweeps that walk chunks with products of a warpgroup, for heads of up to 64
+// channels in bf16, on GPUs of compute capability 9.0 alone.
 #pragma once
 
 #include "attention/fmm/cuda/chunks/launcher.cuh"

@@ -14,16 +14,21 @@ namespace {
 // With more maps these sweeps' registers spill, and those by warps take less time.
 constexpr int kMostMapsForward = 2, kMostMapsOfQueries = 1;
 
-/// Calls body(Shape) for the number of maps, up to kMost.
+template <int kMaps, bool kDrops, bool kFull>
+using Of = Shape<64, kMaps, kDrops, /*kPadded=*/false, kFull, /*kWarpgroup=*/true>;
+
+/// Calls body(Shape) for the number of channels, and of maps up to kMost.
 template <int kMost, bool kDrops, typename Body>
 cudaError_t with_maps(const SweepArgs& args, const Body& body) {
-  if constexpr (kMost > 2) {
-    if (args.maps == 3) return body(Shape<64, 3, kDrops, false, true>());
-  }
-  if constexpr (kMost > 1) {
-    if (args.maps == 2) return body(Shape<64, 2, kDrops, false, true>());
-  }
-  return body(Shape<64, 1, kDrops, false, true>());
+  return with_fullness<64>(args, [&](auto full) {
+    if constexpr (kMost > 2) {
+      if (args.maps == 3) return body(Of<3, kDrops, full>());
+    }
+    if constexpr (kMost > 1) {
+      if (args.maps == 2) return body(Of<2, kDrops, full>());
+    }
+    return body(Of<1, kDrops, full>());
+  });
 }
 template <int kMost, typename Body>
 cudaError_t with_shape(const SweepArgs& args, const Body& body) {

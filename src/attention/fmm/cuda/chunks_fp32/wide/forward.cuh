@@ -17,10 +17,11 @@ constexpr int kPeaks = 0, kTotals = 3,
 
 /// One group of a tile's near field: exp2(score - base) for each row's own base, which is told to
 /// the others, and so is the sum.
+template <typename G>
 __device__ __forceinline__ void begin_softmax(Block& p, float (&base)[2], int group,
-                                              const Walk<Wide, Sweep::kForward>& walk,
+                                              const Walk<G, Sweep::kForward>& walk,
                                               const Band<Sweep::kForward>& band,
-                                              const Loader<Wide>& load) {
+                                              const Loader<G>& load) {
   const int tile = walk.place.tile;
   multiply_tiles(p, walk.own_tile(0), walk.tile(0, tile - group), load);
   const float scale = score_scale(walk, band);
@@ -50,8 +51,9 @@ __device__ __forceinline__ void begin_softmax(Block& p, float (&base)[2], int gr
   }
 }
 /// After the others' numbers have come: weight * softmax as an operand; writes log_sum_exp.
+template <typename G>
 __device__ __forceinline__ void finish_softmax(Block& p, const float (&base)[2], int group,
-                                               const Walk<Wide, Sweep::kForward>& walk,
+                                               const Walk<G, Sweep::kForward>& walk,
                                                const Band<Sweep::kForward>& band, float weight,
                                                float to_operand) {
   const SweepArgs& args = walk.args;
@@ -87,17 +89,18 @@ __device__ __forceinline__ void finish_softmax(Block& p, const float (&base)[2],
 }
 
 /// Powers of two that undo the shifts of own features in rows g and g + 8, times 2^shift.
+template <typename G>
 __device__ __forceinline__ void own_shift_scales(float (&scale)[2], int shift,
-                                                 const Walk<Wide, Sweep::kForward>& walk) {
+                                                 const Walk<G, Sweep::kForward>& walk) {
   float own[2];
   walk.own_numbers(own, 1);
 #pragma unroll
   for (int r = 0; r < 2; ++r) scale[r] = power_of_2(shift - __float_as_int(own[r]));
 }
 /// One group of a tile's far field: scores inside the chunk, whose sums are told to the others.
-__device__ __forceinline__ void begin_far(Block& s, int group,
-                                          const Walk<Wide, Sweep::kForward>& walk,
-                                          const Loader<Wide>& load) {
+template <typename G>
+__device__ __forceinline__ void begin_far(Block& s, int group, const Walk<G, Sweep::kForward>& walk,
+                                          const Loader<G>& load) {
   const int tile = walk.place.tile;
   multiply_tiles(s, own_feature_tile<Sweep::kForward>(tile), walk.feature_tile(0, tile - group),
                  load);
@@ -118,10 +121,11 @@ __device__ __forceinline__ void begin_far(Block& s, int group,
 }
 /// After the others' numbers have come: weight * far_scale / norm * scores as an operand; the first
 /// group's warp writes normalisers, and what rows of the state's product are multiplied with.
+template <typename G>
 __device__ __forceinline__ void finish_far(Block& s, int group,
-                                           const Walk<Wide, Sweep::kForward>& walk, float weight,
+                                           const Walk<G, Sweep::kForward>& walk, float weight,
                                            float to_operand, int state_shift) {
-  using M = Memory<Wide, Sweep::kForward>;
+  using M = Memory<G, Sweep::kForward>;
   const SweepArgs& args = walk.args;
   const int tile = walk.place.tile;
   float norm[2] = {args.fixed_norm, args.fixed_norm}, factor[2];
@@ -152,10 +156,10 @@ __device__ __forceinline__ void finish_far(Block& s, int group,
 
 /// All scores of the chunk, as operands. Of a tile's four warps the first three have a group of
 /// the near field each, the last two one of the far field. Before they meet, meanwhile().
-template <typename Meanwhile>
-__device__ __forceinline__ void make_scores(const Walk<Wide, Sweep::kForward>& walk,
+template <typename G, typename Meanwhile>
+__device__ __forceinline__ void make_scores(const Walk<G, Sweep::kForward>& walk,
                                             const Band<Sweep::kForward>& band,
-                                            const Loader<Wide>& load, const Weights<Wide>& weights,
+                                            const Loader<G>& load, const Weights<G>& weights,
                                             float to_operand, int state_shift,
                                             const Meanwhile& meanwhile) {
   const int near = walk.place.slice, far = Wide::kSlices - 1 - near;
@@ -199,11 +203,10 @@ __device__ __forceinline__ void each_seen_tile(bool has_near, const Body& body) 
   }
 }
 /// sums += (all scores) (the warp's channels of the walk's tensor 1).
-template <Sweep kSweep>
+template <typename G, Sweep kSweep>
 __device__ __forceinline__ void add_scored_values(Block (&sums)[Wide::kTiles],
-                                                  const Walk<Wide, kSweep>& walk,
-                                                  const Band<kSweep>& band,
-                                                  const Loader<Wide>& load) {
+                                                  const Walk<G, kSweep>& walk,
+                                                  const Band<kSweep>& band, const Loader<G>& load) {
   each_seen_tile<kSweep>(band.groups > 0, [&](int tile) {
     const Right values[1] = {load.turned_right(walk.tile(1, tile), walk.place.warp)};
     const auto add = [&](int i, int which) {
@@ -215,11 +218,10 @@ __device__ __forceinline__ void add_scored_values(Block (&sums)[Wide::kTiles],
 }
 /// sums += (the near field's operands from `which` on) (the warp's channels of the walk's tensor
 /// 0).
-template <Sweep kSweep>
+template <typename G, Sweep kSweep>
 __device__ __forceinline__ void add_near_columns(Block (&sums)[Wide::kTiles], int which,
-                                                 const Walk<Wide, kSweep>& walk,
-                                                 const Band<kSweep>& band,
-                                                 const Loader<Wide>& load) {
+                                                 const Walk<G, kSweep>& walk,
+                                                 const Band<kSweep>& band, const Loader<G>& load) {
   each_seen_tile<kSweep>(true, [&](int tile) {
     const Right columns[1] = {load.turned_right(walk.tile(0, tile), walk.place.warp)};
     each_near_group<kSweep>(tile, band.groups, [&](int i, int k) {
@@ -229,18 +231,20 @@ __device__ __forceinline__ void add_near_columns(Block (&sums)[Wide::kTiles], in
 }
 
 /// out: what the state before the chunk yields, but for the rows' factors and all shifts.
+template <typename G>
 __device__ __forceinline__ void multiply_state(Block (&out)[Wide::kTiles],
-                                               const OwnState<Sweep::kForward>& state,
-                                               const Loader<Wide>& load) {
+                                               const OwnState<G, Sweep::kForward>& state,
+                                               const Loader<G>& load) {
   clear(out);
   state.multiply(out, own_feature_tile<Sweep::kForward>(0), load);
 }
 /// Joins that with what scores yield.
+template <typename G>
 __device__ __forceinline__ void write_out(Block (&out)[Wide::kTiles],
-                                          const Walk<Wide, Sweep::kForward>& walk,
-                                          const Band<Sweep::kForward>& band,
-                                          const Loader<Wide>& load, int score_shift) {
-  using M = Memory<Wide, Sweep::kForward>;
+                                          const Walk<G, Sweep::kForward>& walk,
+                                          const Band<Sweep::kForward>& band, const Loader<G>& load,
+                                          int score_shift) {
+  using M = Memory<G, Sweep::kForward>;
   Results results(walk, walk.args.out, walk.args.partial_out);
   results.begin(walk);
 #pragma unroll
@@ -253,16 +257,17 @@ __device__ __forceinline__ void write_out(Block (&out)[Wide::kTiles],
   results.write(walk, out);
 }
 
+template <typename G>
 __global__ void __launch_bounds__(kThreads, 1)
     wide_forward_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = Sweep::kForward;
-  Place<Wide> place(args);
-  Loader<Wide> load;
-  const Weights<Wide> weights(args, place.h);
-  OwnState<kSweep> state;
+  Place<G> place(args);
+  Loader<G> load;
+  const Weights<G> weights(args, place.h);
+  OwnState<G, kSweep> state;
   const Band<kSweep> band(args);
-  Walk<Wide, kSweep> walk(args, place);
-  ChunkShare<Wide, kSweep> share;
+  Walk<G, kSweep> walk(args, place);
+  ChunkShare<G, kSweep> share;
   Block out[Wide::kTiles];
   int score_shift = 0;
   run(
@@ -271,7 +276,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       [&] { measure_chunk(share, walk, weights); },
       [&] {
         split_chunk(share, walk);
-        make_own_features<kSweep>(share.own[0], walk);
+        make_own_features(share.own[0], walk);
       },
       [&] {
         load.forget();

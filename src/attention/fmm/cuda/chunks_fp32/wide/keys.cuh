@@ -7,25 +7,27 @@
 namespace fmmformer::cuda::chunks_fp32 {
 
 /// The shifts of gradients of scores: of the near field's, and of the far field's.
-__device__ __forceinline__ int near_slope_shift(const Walk<Wide, Sweep::kKeys>& walk,
-                                                float factor) {
+template <typename G>
+__device__ __forceinline__ int near_slope_shift(const Walk<G, Sweep::kKeys>& walk, float factor) {
   const float dots_beside =
-      Scaling<Memory<Wide, Sweep::kKeys>>::maximum(walk.set() ^ 1, kDots + Wide::kMaps);
+      Scaling<Memory<G, Sweep::kKeys>>::maximum(walk.set() ^ 1, kDots + Wide::kMaps);
   return shift_for(fabsf(factor) * walk.args.keep_factor * largest_product(walk) +
                    fmaxf(walk.maximum(kDots + Wide::kMaps), dots_beside));
 }
-__device__ __forceinline__ int far_slope_shift(const Walk<Wide, Sweep::kKeys>& walk) {
+template <typename G>
+__device__ __forceinline__ int far_slope_shift(const Walk<G, Sweep::kKeys>& walk) {
   return shift_for(largest_product(walk) + walk.maximum(kDots));
 }
 
 /// One group of a tile's near field, from g = v grad_out^T with its shift: weight * probabilities
 /// as dropout leaves them, and gradients of scores, as operands.
+template <typename G>
 __device__ __forceinline__ void make_near_operands(const Block& g, int group,
-                                                   const Walk<Wide, Sweep::kKeys>& walk,
+                                                   const Walk<G, Sweep::kKeys>& walk,
                                                    const Band<Sweep::kKeys>& band,
-                                                   const Loader<Wide>& load, float weight,
+                                                   const Loader<G>& load, float weight,
                                                    float to_operand) {
-  using S = State<Wide, Sweep::kKeys>;
+  using S = State<G, Sweep::kKeys>;
   const int own = walk.place.tile, tile = own + group;
   const float factor = walk.args.near_scale * weight;
   const float g_factor = factor * power_of_2(-product_shift(walk)), scale = score_scale(walk, band);
@@ -35,7 +37,7 @@ __device__ __forceinline__ void make_near_operands(const Block& g, int group,
   const uint32_t inside = band.inside(group, walk.live_bits(tile));
   float2 log_sums[2], dots[2];
   S::column_numbers(log_sums, walk.numbers(kLogSumExp, tile));
-  S::column_numbers(dots, walk.numbers(kDot<Wide> + Wide::kMaps, tile));
+  S::column_numbers(dots, walk.numbers(kDot<G> + Wide::kMaps, tile));
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float left = kept_factor(kept, 0, i, walk.args);
@@ -53,13 +55,13 @@ __device__ __forceinline__ void make_near_operands(const Block& g, int group,
                   split_result(p, power_of_2(near_slope_shift(walk, factor))));
 }
 /// One group of a tile's far field, from g as above: g - dot as an operand.
+template <typename G>
 __device__ __forceinline__ void make_far_slopes(const Block& g, int group,
-                                                const Walk<Wide, Sweep::kKeys>& walk) {
+                                                const Walk<G, Sweep::kKeys>& walk) {
   const int shift = far_slope_shift(walk);
   const float g_scale = power_of_2(shift - product_shift(walk)), dot_scale = power_of_2(shift);
   float2 dots[2];
-  State<Wide, Sweep::kKeys>::column_numbers(dots,
-                                            walk.numbers(kDot<Wide>, walk.place.tile + group));
+  State<G, Sweep::kKeys>::column_numbers(dots, walk.numbers(kDot<G>, walk.place.tile + group));
   Block m;
 #pragma unroll
   for (int i = 0; i < 8; ++i)
@@ -69,8 +71,9 @@ __device__ __forceinline__ void make_far_slopes(const Block& g, int group,
   Operands<Sweep::kKeys>::store(walk.place.tile, kFarSlopes + group, split_result(m, 1.f));
 }
 /// <f(k), scaled f(q)> of the groups of a tile inside the chunk, as operands.
-__device__ __forceinline__ void make_far_scores(const Walk<Wide, Sweep::kKeys>& walk,
-                                                const Loader<Wide>& load, float to_operand) {
+template <typename G>
+__device__ __forceinline__ void make_far_scores(const Walk<G, Sweep::kKeys>& walk,
+                                                const Loader<G>& load, float to_operand) {
   const int own = walk.place.tile;
   const float scale = power_of_2(-shift_for(walk.largest_own_feature()) - walk.shift(kFeatureRows));
 #pragma unroll 1
@@ -85,9 +88,10 @@ __device__ __forceinline__ void make_far_scores(const Walk<Wide, Sweep::kKeys>& 
 }
 /// All operands of the chunk. Of a tile's four warps the first three have a group of products
 /// v grad_out^T each, with what comes of it, and the last one the far field's scores.
-__device__ __forceinline__ void make_key_scores(const Walk<Wide, Sweep::kKeys>& walk,
+template <typename G>
+__device__ __forceinline__ void make_key_scores(const Walk<G, Sweep::kKeys>& walk,
                                                 const Band<Sweep::kKeys>& band,
-                                                const Loader<Wide>& load, float near_weight,
+                                                const Loader<G>& load, float near_weight,
                                                 float to_operand) {
   const int group = walk.place.slice;
   if (group == Wide::kSlices - 1) return make_far_scores(walk, load, to_operand);
@@ -123,9 +127,10 @@ struct TurnedState {
     }
   }
   /// sums += (features of own rows, one half of them) (the warp's channels of v).
+  template <typename G>
   static __device__ __forceinline__ void multiply(Block (&sums)[Wide::kTiles], int half,
-                                                  const Walk<Wide, Sweep::kKeys>& walk,
-                                                  const Loader<Wide>& load) {
+                                                  const Walk<G, Sweep::kKeys>& walk,
+                                                  const Loader<G>& load) {
     // Turned, second and third piece change places.
     const int piece = lane_id() / 8, turned = piece % 2 * 2 + piece / 2;
     const int mine = turned * kWarpSize + lane_id() % 8 * 4;
@@ -146,11 +151,12 @@ struct TurnedState {
 
 /// d: gradients of own features from queries after the chunk, of the warp's channels. The first
 /// half of the state, turned, on the way.
+template <typename G>
 __device__ __forceinline__ void multiply_state(Block (&d)[Wide::kTiles],
-                                               const OwnState<Sweep::kKeys>& state,
-                                               const Walk<Wide, Sweep::kKeys>& walk,
-                                               const Loader<Wide>& load) {
-  using M = Memory<Wide, Sweep::kKeys>;
+                                               const OwnState<G, Sweep::kKeys>& state,
+                                               const Walk<G, Sweep::kKeys>& walk,
+                                               const Loader<G>& load) {
+  using M = Memory<G, Sweep::kKeys>;
   float2 later[2];
   column_pairs(later, shared_at(M::kKeySums + walk.place.warp * kBlockDim));
 #pragma unroll
@@ -168,10 +174,11 @@ struct KeyShifts {
   int scores, near_slopes, far_slopes;
 };
 /// Writes dk, from d.
+template <typename G>
 __device__ __forceinline__ void write_key_gradients(Block (&d)[Wide::kTiles],
-                                                    const Walk<Wide, Sweep::kKeys>& walk,
+                                                    const Walk<G, Sweep::kKeys>& walk,
                                                     const Band<Sweep::kKeys>& band,
-                                                    const Loader<Wide>& load,
+                                                    const Loader<G>& load,
                                                     const KeyShifts& shifts) {
   const SweepArgs& args = walk.args;
   Results results(walk, args.dk, args.partial_dk);
@@ -195,7 +202,7 @@ __device__ __forceinline__ void write_key_gradients(Block (&d)[Wide::kTiles],
   Block f[Wide::kTiles];
   load_channels(f, own_feature_tile<Sweep::kKeys>(0),
                 power_of_2(-shift_for(walk.largest_own_feature())), walk.place.warp, load);
-  with_paper_map<Wide>(args.feature_maps[0], [&](auto, auto slope) {
+  with_paper_map<G>(args.feature_maps[0], [&](auto, auto slope) {
 #pragma unroll
     for (int i = 0; i < 8 * Wide::kTiles; ++i)
       dk[i / 8][i / 4 % 2][i % 4] += d[i / 8][i / 4 % 2][i % 4] * slope(f[i / 8][i / 4 % 2][i % 4]);
@@ -203,16 +210,17 @@ __device__ __forceinline__ void write_key_gradients(Block (&d)[Wide::kTiles],
   results.write(walk, dk);
 }
 
+template <typename G>
 __global__ void __launch_bounds__(kThreads, 1)
     wide_key_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = Sweep::kKeys;
-  Place<Wide> place(args);
-  Loader<Wide> load;
-  const Weights<Wide> weights(args, place.h);
-  OwnState<kSweep> state;
+  Place<G> place(args);
+  Loader<G> load;
+  const Weights<G> weights(args, place.h);
+  OwnState<G, kSweep> state;
   const Band<kSweep> band(args);
-  Walk<Wide, kSweep> walk(args, place);
-  ChunkShare<Wide, kSweep> share;
+  Walk<G, kSweep> walk(args, place);
+  ChunkShare<G, kSweep> share;
   Block d[Wide::kTiles], dv[Wide::kTiles];
   KeyShifts shifts;
   const auto multiply_features = [&](int half) {
@@ -259,7 +267,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       [&] { measure_chunk(share, walk, weights); },
       [&] {
         split_chunk(share, walk);
-        make_own_features<kSweep>(share.own[0], walk);
+        make_own_features(share.own[0], walk);
       },
       body, write_results);
 }

@@ -34,8 +34,9 @@ struct Operands {
 };
 
 /// c = (sixteen rows at `left`) (those at `right`)^T, with the shifts of both.
+template <typename G>
 __device__ __forceinline__ void multiply_tiles(Block& c, int left, int right,
-                                               const Loader<Wide>& load) {
+                                               const Loader<G>& load) {
   Block sums[2];  // by turns: fewer steps wait for one another
   clear(sums);
 #pragma unroll

@@ -8,13 +8,15 @@ namespace fmmformer::cuda::chunks_fp32 {
 
 /// The shift of the near field's gradients of scores. A row's dot is the mean of its products,
 /// times the same factor.
-__device__ __forceinline__ int slope_shift(const Walk<Wide, Sweep::kQueries>& walk, float factor) {
+template <typename G>
+__device__ __forceinline__ int slope_shift(const Walk<G, Sweep::kQueries>& walk, float factor) {
   return shift_for(2.f * fabsf(factor) * walk.args.keep_factor * largest_product(walk));
 }
 
 /// Own rows' norms, which the next chunk's copies would overwrite, to where results need them.
-__device__ __forceinline__ void keep_norms(const Walk<Wide, Sweep::kQueries>& walk) {
-  using M = Memory<Wide, Sweep::kQueries>;
+template <typename G>
+__device__ __forceinline__ void keep_norms(const Walk<G, Sweep::kQueries>& walk) {
+  using M = Memory<G, Sweep::kQueries>;
   if (threadIdx.x < Wide::kChunk)
     *shared_at(M::kNorms + threadIdx.x) =
         *shared_at(M::kOwnNumbers + kNorm * Wide::kChunk + threadIdx.x);
@@ -24,11 +26,11 @@ __device__ __forceinline__ void keep_norms(const Walk<Wide, Sweep::kQueries>& wa
 /// an operand. The warps of the tile meet inside, so `has_near` says whether there is such a group;
 /// before that, meanwhile(). Writes row dots sum_j p_ij dp_ij. Returns <dO, near field> of rows g
 /// and g + 8, in one lane each.
-template <typename Meanwhile>
+template <typename G, typename Meanwhile>
 __device__ __forceinline__ float make_near_slopes(const Block& g, int group, bool has_near,
-                                                  const Walk<Wide, Sweep::kQueries>& walk,
+                                                  const Walk<G, Sweep::kQueries>& walk,
                                                   const Band<Sweep::kQueries>& band,
-                                                  const Loader<Wide>& load, float weight,
+                                                  const Loader<G>& load, float weight,
                                                   const Meanwhile& meanwhile) {
   const SweepArgs& args = walk.args;
   const int tile = walk.place.tile;
@@ -85,10 +87,10 @@ __device__ __forceinline__ float make_near_slopes(const Block& g, int group, boo
 
 /// Products grad_out v^T inside the chunk and gradients of the near field's scores, as operands. Of
 /// a tile's four warps the first three have a group each. meanwhile(): see make_near_slopes.
-template <typename Meanwhile>
-__device__ __forceinline__ float make_query_scores(const Walk<Wide, Sweep::kQueries>& walk,
+template <typename G, typename Meanwhile>
+__device__ __forceinline__ float make_query_scores(const Walk<G, Sweep::kQueries>& walk,
                                                    const Band<Sweep::kQueries>& band,
-                                                   const Loader<Wide>& load, float weight,
+                                                   const Loader<G>& load, float weight,
                                                    const Meanwhile& meanwhile) {
   const int tile = walk.place.tile, group = walk.place.slice;
   const bool has_near = group < band.groups, has_far = group < far_groups(walk);
@@ -100,17 +102,18 @@ __device__ __forceinline__ float make_query_scores(const Walk<Wide, Sweep::kQuer
     for (int i = 0; i < 8; ++i) m[i / 4][i % 4] = g[i / 4][i % 4];
     if (group == 0) cut_at_diagonal</*kBefore=*/false>(m);
     Operands<Sweep::kQueries>::store(tile, kFarScores + group,
-                                     split_result(m, product_to_operand<Wide>()));
+                                     split_result(m, product_to_operand<G>()));
   }
   return make_near_slopes(g, group, has_near, walk, band, load, weight, meanwhile);
 }
 
 /// Features of the warp's channels of own rows.
+template <typename G>
 __device__ __forceinline__ void load_features(Block (&f)[Wide::kTiles],
-                                              const Walk<Wide, Sweep::kQueries>& walk,
-                                              const Loader<Wide>& load) {
+                                              const Walk<G, Sweep::kQueries>& walk,
+                                              const Loader<G>& load) {
   load_channels(f, walk.own_area(0), power_of_2(-walk.shift(kOwnRows)), walk.place.warp, load);
-  with_paper_map<Wide>(walk.args.feature_maps[0], [&](auto feature, auto) {
+  with_paper_map<G>(walk.args.feature_maps[0], [&](auto feature, auto) {
 #pragma unroll
     for (int i = 0; i < 8 * Wide::kTiles; ++i) {
       float& x = f[i / 8][i / 4 % 2][i % 4];
@@ -120,11 +123,12 @@ __device__ __forceinline__ void load_features(Block (&f)[Wide::kTiles],
 }
 /// Sums over the keys j that a query sees, for the warp's feature channels, as far as they do not
 /// need scores: u = sum G_ij f(k_j) before the chunk, and z = sum f(k_j).
+template <typename G>
 __device__ __forceinline__ void sum_over_keys(Block (&u)[Wide::kTiles], Block (&z)[Wide::kTiles],
-                                              const OwnState<Sweep::kQueries>& state,
-                                              const Walk<Wide, Sweep::kQueries>& walk,
-                                              const Loader<Wide>& load) {
-  using M = Memory<Wide, Sweep::kQueries>;
+                                              const OwnState<G, Sweep::kQueries>& state,
+                                              const Walk<G, Sweep::kQueries>& walk,
+                                              const Loader<G>& load) {
+  using M = Memory<G, Sweep::kQueries>;
   const int warp = walk.place.warp;
   Block sums[Wide::kTiles];
   clear(sums), clear(u);
@@ -148,9 +152,10 @@ __device__ __forceinline__ void sum_over_keys(Block (&u)[Wide::kTiles], Block (&
   add_totals(z, sums, power_of_2(-walk.shift(kFeatureRows)));
 }
 /// What the chunk's own keys add to u.
+template <typename G>
 __device__ __forceinline__ void add_keys_of_chunk(Block (&u)[Wide::kTiles],
-                                                  const Walk<Wide, Sweep::kQueries>& walk,
-                                                  const Loader<Wide>& load) {
+                                                  const Walk<G, Sweep::kQueries>& walk,
+                                                  const Loader<G>& load) {
   Block sums[Wide::kTiles];
   clear(sums);
 #pragma unroll
@@ -160,19 +165,19 @@ __device__ __forceinline__ void add_keys_of_chunk(Block (&u)[Wide::kTiles],
       add_products(sums + i, Operands<Sweep::kQueries>::load(i, kFarScores + k), f);
     });
   }
-  add_totals(
-      u, sums,
-      power_of_2(-walk.shift(kFeatureRows) - product_shift(walk) + kProductBits<Wide> - kTop));
+  add_totals(u, sums,
+             power_of_2(-walk.shift(kFeatureRows) - product_shift(walk) + kProductBits<G> - kTop));
 }
 
 /// A row's numbers from its dot <u, f>: what its far gradient is multiplied with, and its dot by
 /// the norm, which is also written. Every warp has four rows. Returns <dO, far field> of one, in
 /// one lane of eight. `dots`: of the warp's channels, of rows g and g + 8 of either tile. Barriers
 /// inside.
+template <typename G>
 __device__ __forceinline__ float make_row_factors(float (&dots)[2 * Wide::kTiles],
-                                                  const Walk<Wide, Sweep::kQueries>& walk,
+                                                  const Walk<G, Sweep::kQueries>& walk,
                                                   float weight) {
-  using M = Memory<Wide, Sweep::kQueries>;
+  using M = Memory<G, Sweep::kQueries>;
   constexpr int kChunk = Wide::kChunk;
   const SweepArgs& args = walk.args;
   const int lane = lane_id(), warp = walk.place.warp;
@@ -206,11 +211,12 @@ __device__ __forceinline__ float make_row_factors(float (&dots)[2 * Wide::kTiles
 
 /// Writes dq, from u, z and features of the warp's channels. Returns <dO, far field>, see
 /// make_row_factors.
+template <typename G>
 __device__ __forceinline__ float write_query_gradients(
     Block (&u)[Wide::kTiles], const Block (&z)[Wide::kTiles], const Block (&f)[Wide::kTiles],
-    const Walk<Wide, Sweep::kQueries>& walk, const Band<Sweep::kQueries>& band,
-    const Loader<Wide>& load, float weight, int near_shift) {
-  using M = Memory<Wide, Sweep::kQueries>;
+    const Walk<G, Sweep::kQueries>& walk, const Band<Sweep::kQueries>& band, const Loader<G>& load,
+    float weight, int near_shift) {
+  using M = Memory<G, Sweep::kQueries>;
   const SweepArgs& args = walk.args;
   Results results(walk, args.dq, args.partial_dq);
   results.begin(walk);
@@ -228,7 +234,7 @@ __device__ __forceinline__ float write_query_gradients(
     add_near_columns(sums, kNearScores, walk, band, load);
     add_totals(dq, sums, power_of_2(-near_shift - walk.shift(kBandRows)));
   }
-  with_paper_map<Wide>(args.feature_maps[0], [&](auto, auto slope) {
+  with_paper_map<G>(args.feature_maps[0], [&](auto, auto slope) {
 #pragma unroll
     for (int i = 0; i < 8 * Wide::kTiles; ++i) {
       const int tile = i / 8, n = i / 4 % 2;
@@ -243,9 +249,10 @@ __device__ __forceinline__ float write_query_gradients(
 }
 
 /// Gradients of blend weights from sums of lanes, as store_weight_sums does it. A barrier inside.
+template <typename G>
 __device__ __forceinline__ void store_wide_weight_sums(float far, float near, const SweepArgs& args,
-                                                       const Place<Wide>& place) {
-  float* all = shared_at(Memory<Wide, Sweep::kQueries>::kExchange);  // [warps][far, near]
+                                                       const Place<G>& place) {
+  float* all = shared_at(Memory<G, Sweep::kQueries>::kExchange);  // [warps][far, near]
 #pragma unroll
   for (int other = 1; other < kWarpSize; other *= 2) {
     far += __shfl_xor_sync(~0u, far, other);
@@ -262,16 +269,17 @@ __device__ __forceinline__ void store_wide_weight_sums(float far, float near, co
   args.weight_sums[row * args.all_channels] = sum;
 }
 
+template <typename G>
 __global__ void __launch_bounds__(kThreads, 1)
     wide_query_kernel(const __grid_constant__ SweepArgs args) {
   constexpr Sweep kSweep = Sweep::kQueries;
-  Place<Wide> place(args);
-  Loader<Wide> load;
-  const Weights<Wide> weights(args, place.h);
-  OwnState<kSweep> state;
+  Place<G> place(args);
+  Loader<G> load;
+  const Weights<G> weights(args, place.h);
+  OwnState<G, kSweep> state;
   const Band<kSweep> band(args);
-  Walk<Wide, kSweep> walk(args, place);
-  ChunkShare<Wide, kSweep> share;
+  Walk<G, kSweep> walk(args, place);
+  ChunkShare<G, kSweep> share;
   float by_far = 0.f, by_near = 0.f;
   Block u[Wide::kTiles], z[Wide::kTiles], f[Wide::kTiles];
   int near_shift = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Own rows of heads of 128 channels: their features, and results on their way to memory.
+// Own rows of heads of up to 128 channels: their features, and results on their way to memory.
 #pragma once
 
 #include "attention/fmm/cuda/chunks_fp32/wide/state.cuh"
@@ -14,15 +14,15 @@ __device__ __forceinline__ int own_feature_tile(int tile) {
 /// Features of own rows of q or k as pairs, from a thread's share of the raw rows. Forward: and
 /// each row's <f, z>, z being the sum of features before the chunk, and the row's shift, to
 /// own_numbers.
-template <Sweep kSweep>
-__device__ __forceinline__ void make_own_features(const Share<Walk<Wide, kSweep>>& raw,
-                                                  const Walk<Wide, kSweep>& walk) {
-  using W = Walk<Wide, kSweep>;
-  using M = Memory<Wide, kSweep>;
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ void make_own_features(const Share<Walk<G, kSweep>>& raw,
+                                                  const Walk<G, kSweep>& walk) {
+  using W = Walk<G, kSweep>;
+  using M = Memory<G, kSweep>;
   static_assert(W::kPieces == kWarpSize && W::kShare == 4);
   const int high = high_of_piece(W::share_column());
   Piece f[W::kShare];
-  with_paper_map<Wide>(walk.args.feature_maps[0], [&](auto feature, auto) {
+  with_paper_map<G>(walk.args.feature_maps[0], [&](auto feature, auto) {
 #pragma unroll
     for (int i = 0; i < W::kShare * kPiece; ++i) {
       const float x = raw.x[i / kPiece][i % kPiece];
@@ -54,8 +54,9 @@ __device__ __forceinline__ void make_own_features(const Share<Walk<Wide, kSweep>
 }
 
 /// The warp's channels of two tiles of pairs, times `scale`.
+template <typename G>
 __device__ __forceinline__ void load_channels(Block (&x)[Wide::kTiles], int tiles, float scale,
-                                              int warp, const Loader<Wide>& load) {
+                                              int warp, const Loader<G>& load) {
 #pragma unroll
   for (int tile = 0; tile < Wide::kTiles; ++tile) {
     const Left pairs = load.left(tiles + tile * Wide::kTile, warp);
@@ -74,58 +75,61 @@ __device__ __forceinline__ void column_pairs(float2 (&numbers)[2], const float* 
 
 /// What earlier passes left of the chunk's rows of out, dq, dk or dv, on its way to the
 /// second-level cache while scores are formed. A lane names a sector.
-template <Sweep kSweep>
-__device__ __forceinline__ void fetch_sums(const Walk<Wide, kSweep>& walk, const Partial& partial) {
+template <typename G, Sweep kSweep>
+__device__ __forceinline__ void fetch_sums(const Walk<G, kSweep>& walk, const Partial& partial) {
   if (!partial.sums || partial.first) return;
   const SweepArgs& args = walk.args;
-  const Place<Wide>& place = walk.place;
+  const Place<G>& place = walk.place;
   const int channel = place.warp * kBlockDim + lane_id() % 2 * 8;
+  const int dim = channels<G>(args.head_dim);
   const int token = walk.token(0) + lane_id() / 2;
+  if (!has_channel<G>(dim, channel)) return;
 #pragma unroll
   for (int tile = 0; tile < Wide::kTiles; ++tile) {
     const int64_t row =
         int64_t(place.b) * args.length + min(token + tile * kBlockDim, args.length - 1);
-    const float* at = partial.sums + (row * args.heads + place.h) * Wide::kDim + channel;
+    const float* at = partial.sums + (row * args.heads + place.h) * dim + channel;
     asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
   }
 }
 
-/// The warp's channels of out, dq, dk or dv. `partial`: the sums over the passes, of which only the
-/// last one writes the tensor.
+/// The warp's channels of out, dq, dk or dv, as far as the head has them. `partial`: the sums over
+/// the passes, of which only the last one writes the tensor.
 struct Results {
   float* to;          // this lane's first number of token 0
   const float* sums;  // ... of earlier passes; none in the first
   int64_t stride, sums_stride;
   float2 before[2 * Wide::kTiles][2];  // of earlier passes: rows g and g + 8 of a tile, halves
 
-  template <Sweep kSweep>
-  __device__ __forceinline__ Results(const Walk<Wide, kSweep>& walk, const View& view,
+  template <typename G, Sweep kSweep>
+  __device__ __forceinline__ Results(const Walk<G, kSweep>& walk, const View& view,
                                      const Partial& partial) {
     const SweepArgs& args = walk.args;
-    const Place<Wide>& place = walk.place;
+    const Place<G>& place = walk.place;
     const int channel = place.warp * kBlockDim + column_of(0, 0);
-    sums_stride = int64_t(args.heads) * Wide::kDim;
-    float* const all = partial.sums + place.b * args.length * sums_stride + place.h * Wide::kDim;
+    const int dim = channels<G>(args.head_dim);
+    sums_stride = int64_t(args.heads) * dim;
+    float* const all = partial.sums + place.b * args.length * sums_stride + place.h * dim;
     const bool to_sums = partial.sums && !partial.last;
     to = (to_sums ? all : rows_of(view, place)) + channel;
     stride = to_sums ? sums_stride : view.row_stride;
     sums = partial.sums && !partial.first ? all + channel : nullptr;
   }
   /// Begins to load what earlier passes left, well before it is needed.
-  template <Sweep kSweep>
-  __device__ __forceinline__ void begin(const Walk<Wide, kSweep>& walk) {
+  template <typename G, Sweep kSweep>
+  __device__ __forceinline__ void begin(const Walk<G, kSweep>& walk) {
 #pragma unroll
     for (int i = 0; i < 4 * Wide::kTiles; ++i) {
       const int token = walk.token(i / 4) + row_of(i / 2 % 2 * 2);
       float2& x = before[i / 2][i % 2];
       x = make_float2(0.f, 0.f);
-      if (sums && token < walk.args.length)
+      if (sums && token < walk.args.length && has_half(walk, i % 2))
         x = *reinterpret_cast<const float2*>(sums + token * sums_stride + i % 2 * 8);
     }
   }
   /// Zeros for dead tokens. Four lanes' numbers are a sector.
-  template <Sweep kSweep>
-  __device__ __forceinline__ void write(const Walk<Wide, kSweep>& walk,
+  template <typename G, Sweep kSweep>
+  __device__ __forceinline__ void write(const Walk<G, kSweep>& walk,
                                         const Block (&rows)[Wide::kTiles]) const {
 #pragma unroll
     for (int i = 0; i < 4 * Wide::kTiles; ++i) {
@@ -134,9 +138,16 @@ struct Results {
       const bool alive = walk.live_bits(tile) >> row_of(2 * r) & 1;
       float2 both = before[i / 2][i % 2];
       if (alive) both.x += c[0], both.y += c[1];
-      if (token < walk.args.length)
+      if (token < walk.args.length && has_half(walk, i % 2))
         *reinterpret_cast<float2*>(to + token * stride + i % 2 * 8) = both;
     }
+  }
+
+ private:
+  /// Whether the head has half of the warp's channels.
+  template <typename G, Sweep kSweep>
+  static __device__ __forceinline__ bool has_half(const Walk<G, kSweep>& walk, int half) {
+    return has_channel<G>(walk.args.head_dim, walk.place.warp * kBlockDim + half * 8);
   }
 };
 

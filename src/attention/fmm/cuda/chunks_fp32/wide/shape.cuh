@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does what for heads of 128 channels: warps own channels, not rows.
+// Who does what for heads of up to 128 channels: warps own channels, not rows.
 //
 // A chunk has 32 tokens, and a pass one map. When its rows are split, the work on a chunk has two
 // phases, with a barrier between them:
@@ -19,14 +19,16 @@
 
 namespace fmmformer::cuda::chunks_fp32 {
 
-struct Wide : Shape<128, 1, /*kShares=*/false> {};
+template <bool kFull>
+struct WideHeads : Shape<128, 1, kFull, /*kShares=*/false> {};
+using Wide = WideHeads<true>;  // where it does not matter, as in shared memory
 
 constexpr int kOperand = 2 * kWarpSize * 4;  // numbers of a block of 16 x 16 pairs
 
 /// Where things lie in shared memory, in numbers.
-template <Sweep kSweep>
-struct Memory<Wide, kSweep> {
-  using G = Wide;
+template <bool kFull, Sweep kSweep>
+struct Memory<WideHeads<kFull>, kSweep> {
+  using G = WideHeads<kFull>;
   static constexpr bool kSums = false, kOfQueries = kSweep == Sweep::kKeys;
   static constexpr int kOwnTensors = kSweep == Sweep::kForward ? 1 : 2;
   static constexpr bool kOwnIsNear = kSweep == Sweep::kForward;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of heads of 128 channels: a warp has sixteen of its rows, in fp32, in registers. Rows
-// are the feature channels, or in the forward sweep, which sums over those, channels of v. They are
-// held times the power of two that operands have, which changes now and then.
+// The state of heads of up to 128 channels: a warp has sixteen of its rows, in fp32, in registers.
+// Rows are the feature channels, or in the forward sweep, which sums over those, channels of v.
+// They are held times the power of two that operands have, which changes now and then.
 #pragma once
 
 #include "attention/fmm/cuda/chunks_fp32/wide/operands.cuh"
 
 namespace fmmformer::cuda::chunks_fp32 {
 
-template <Sweep kSweep>
+template <typename G_, Sweep kSweep>
 struct OwnState {
-  using G = Wide;
+  using G = G_;
   using M = Memory<G, kSweep>;
   using W = Walk<G, kSweep>;
   static constexpr bool kOfValues = kSweep == Sweep::kForward;

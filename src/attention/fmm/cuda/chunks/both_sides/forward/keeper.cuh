@@ -73,7 +73,8 @@ __device__ __forceinline__ void sum_segment(const Walk<G>& walk, const Loader<G>
       const uint64_t live = walk.live(first + group);
       if (walk.args.token_mask)
         clear_dead<G>(rows, live, thread), clear_dead<G>(rows + G::kArea, live, thread);
-      make_key_features<G, /*kShort=*/true>(rows, rows + 2 * G::kArea, live, thread);
+      make_key_features<G, /*kShort=*/true>(rows, rows + 2 * G::kArea, walk.args.head_dim, live,
+                                            thread);
     }
     show_to_warpgroup();
     __syncthreads();

@@ -208,8 +208,8 @@ __device__ __forceinline__ void make_rows(Walk<G>& walk, Loader<G>& load, int gr
     await_stores_read();  // of out, whose place the next queries get
     Event::of<G>(kAdded, group).await(turn ^ 1);
     meet_group(1 + group);
-    make_key_features<G>(walk.seen_of(walk.chunk), walk.features_of(group), walk.live(walk.chunk),
-                         thread);
+    make_key_features<G>(walk.seen_of(walk.chunk), walk.features_of(group), walk.args.head_dim,
+                         walk.live(walk.chunk), thread);
     meet_group(1 + group);
     Event::of<G>(kFeaturesMade, group).say();
     Event::of<G>(kStateMade, group).await(turn);
