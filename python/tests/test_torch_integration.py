@@ -393,18 +393,23 @@ def test_memory_kept_for_backward_is_the_inputs_and_a_few_numbers_a_row() -> Non
     assert out.untyped_storage().data_ptr() not in kept
 
 
-def test_hooks_for_saved_tensors_may_change_their_strides() -> None:
+@pytest.mark.parametrize(
+    ("batch", "length", "dim", "maps", "dtype"),
+    [(8, 1100, 64, ("elu", "elu_flip", "tanh1"), torch.bfloat16), (1, 2400, 48, ("elu",), torch.float32)],
+)
+def test_hooks_for_saved_tensors_may_change_their_strides(
+    batch: int, length: int, dim: int, maps: tuple[str, ...], dtype: torch.dtype
+) -> None:
     """Backward then finds q in other places than forward did, and may cut the sequence otherwise."""
-    wide, k, v = random_inputs(batch=8, length=1100, heads=8, head_dim=66, value_dim=64, dtype=torch.bfloat16)
+    wide, k, v = random_inputs(batch=batch, length=length, heads=8, head_dim=dim + 2, value_dim=dim, dtype=dtype)
     upstream = torch.randn_like(v)
 
     def gradients() -> list[Tensor]:
         leaves = as_leaves(wide, k, v)
-        # The first of 64 channels does not begin at a multiple of sixteen bytes.
+        # The first channel does not begin at a multiple of sixteen bytes.
         out = fmm_attention(
-            leaves[0][..., 1:65], leaves[1][..., :64], leaves[2], bandwidth=30, causal=True,
-            feature_maps=("elu", "elu_flip", "tanh1"),
-        )  # fmt: skip
+            leaves[0][..., 1:dim + 1], leaves[1][..., :dim], leaves[2], bandwidth=30, causal=True, feature_maps=maps
+        )
         out.backward(upstream)
         return [leaf.grad for leaf in leaves if leaf.grad is not None]
 
@@ -412,7 +417,7 @@ def test_hooks_for_saved_tensors_may_change_their_strides() -> None:
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.contiguous().clone(), lambda tensor: tensor):
         actual = gradients()
     for name, tensor, wanted in zip("qkv", actual, expected, strict=True):
-        assert_close(tensor, wanted, 2 * ALLOWED_RMS[torch.bfloat16][1], name)
+        assert_close(tensor, wanted, 2 * ALLOWED_RMS[dtype][1], name)
 
 
 def test_full_attention_has_gradients_like_the_reference() -> None:

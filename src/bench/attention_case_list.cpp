@@ -334,7 +334,11 @@ void add_heads_between_sizes(Cases& cases) {
   for (const int64_t head_dim : {48, 96}) {
     add(head_dim, "_and_one_map", 129, one).shared_key_heads = true;
     add(head_dim, "_less_their_near_field", 130, two).bandwidth = 0;
+    AttentionCase& extreme = add(head_dim, "_and_extreme_queries", 130, two);  // see add_chunks
+    extreme.bandwidth = 0, extreme.extreme_query = 30, extreme.dtypes = {c10::kFloat};
   }
+  AttentionCase& segments = add(96, "_and_three_maps_in_segments", 600, three);
+  segments.heads = 1, segments.dtypes = {c10::kFloat};
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "emulator/held_against_reference.h"
+#include "emulator/held_decoding.h"
 
 namespace fmmformer::emulator {
 namespace {
@@ -56,21 +57,31 @@ TEST_P(EmulatedSmallGpu, TakesWideHeadsInFewerRowsAtATime) {
 std::vector<AttentionCase> wide_cases() {
   std::vector<AttentionCase> cases;
   for (const char* name :
-       {"head_dim_48_causal", "head_dim_64_two_sided", "head_dim_80_two_sided",
+       {"head_dim_48_causal", "heads_of_48_channels_with_dropout",
+        "many_segments_of_48_channels_causal", "many_segments_of_96_channels_causal",
+        "heads_of_96_channels_with_dropout", "head_dim_64_two_sided", "head_dim_80_two_sided",
         "head_dim_128_causal", "three_maps_of_128_channels", "segments_of_64_channels",
         "segments_of_128_channels", "many_segments_of_64_channels_two_sided",
         "many_segments_of_128_channels_two_sided"})
     cases.push_back(bench::case_named(name));
   return cases;
 }
-// KiB of a GPU of compute capability 8.0, and of 8.6 and 8.9.
+// KiB of a GPU of compute capability 8.0, and of 8.6 and 8.9; and of those after 9.0.
 INSTANTIATE_TEST_SUITE_P(, EmulatedSmallGpu,
-                         testing::Combine(testing::Values(163, 99),
+                         testing::Combine(testing::Values(163, 99, 227),
                                           testing::ValuesIn(wide_cases())),
                          [](const auto& info) {
                            return std::get<1>(info.param).name + "_in_" +
                                   std::to_string(std::get<0>(info.param)) + "_KiB";
                          });
+
+TEST(EmulatedDecoding, GoesOnFromAStateThatKernelsForMoreChannelsLeft) {
+  using enum FeatureMap;
+  hold_decoding_against_reference(80, c10::kFloat, 1e-5);
+  hold_decoding_against_reference(120, c10::kFloat, 1e-5, {kElu, kEluFlip, kTanh1});
+  hold_decoding_against_reference(56, c10::kFloat, 1e-5, {kElu, kEluFlip, kTanh1});
+  hold_decoding_against_reference(56, c10::kBFloat16, 5e-2, {kElu, kEluFlip, kTanh1});
+}
 
 class EmulatedFastWeights : public testing::TestWithParam<FastWeightCase> {};
 

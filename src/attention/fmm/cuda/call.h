@@ -73,7 +73,7 @@ class Call {
   /// A block that has all of a sequence's strips, or a cluster, makes the sums by itself.
   bool sums_keys_first() const;
   /// A state's rows in memory, and how long they are: the head's, or as many as kernels that walk
-  /// chunks have room for (fewer_channels.cuh). And all numbers of a pass's entry.
+  /// chunks have room for, of D as of Dv (fewer_channels.cuh). And all numbers of a pass's entry.
   bool walks_chunks() const;
   int64_t state_rows() const;
   int64_t state_row_length(const Pass& pass) const;

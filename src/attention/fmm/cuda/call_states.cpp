@@ -144,7 +144,8 @@ States Call::starts_in(const at::Tensor& memory, const Pass& pass) const {
 }
 
 bool Call::has_starts(const ForwardResult& saved) const {
-  return keeps_starts() && saved.far_key_sums.sizes() == at::IntArrayRef(cut_as_shape());
+  return keeps_starts() && saved.far_key_sums.sizes() == at::IntArrayRef(cut_as_shape()) &&
+         saved.far_sums.numel() == starts_size();
 }
 
 int64_t Call::chunk_states_size() const {

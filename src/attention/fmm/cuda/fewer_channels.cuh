@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Heads with fewer channels than their kernels have room for (chunks/, chunks_fp32/, warpgroups/).
 //
-// The channels beyond are zeros in shared memory: of raw rows, and of those features that a state
-// and a chunk's scores are made of, since features of 0 are not 0. Features of own rows need not
-// be: all that they meet there is 0. Results have numbers there that nobody writes to memory.
-// States in memory have all channels that there is room for, but for the one that decoding is
-// given.
+// The channels beyond are zeros in shared memory: of raw rows, and of one side's features in every
+// product over feature channels, since features of 0 are not 0. In most sweeps that side is the
+// rows that all warps see, and states have zeros there, too; in chunks/both_sides it is the keys',
+// so that what is summed of queries has numbers there that only zeros meet. Results have numbers
+// there that nobody writes to memory. Where powers of two are chosen by the largest feature
+// (chunks_fp32), these channels do not count. States in memory have all channels that there is room
+// for, but for the one that decoding is given.
 #pragma once
 
 #include <type_traits>
@@ -14,8 +16,8 @@
 
 namespace fmmformer::cuda {
 
-/// Whole pieces of sixteen bytes are copied, and eight channels are in one lane's registers or in
-/// none of them: head_dim is a multiple of this.
+/// Pieces of sixteen bytes are copied whole, and in products' results eight channels belong
+/// together: head_dim is a multiple of this.
 constexpr int kChannelsAtOnce = 8;
 
 /// Calls body(std::bool_constant): whether heads have all of kDim channels, G::kFull of a shape.

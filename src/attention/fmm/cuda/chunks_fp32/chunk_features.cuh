@@ -20,6 +20,7 @@ __device__ __forceinline__ void seek_largest_features(float (&largest)[G::kMaps]
     with_paper_map<G>(walk.args.feature_maps[l], [&](auto feature, auto) {
 #pragma unroll(G::kFed ? 1 : W::kShare)
       for (int i = 0; i < W::kShare; ++i) {
+        if (!walk.has_share()) continue;
         const int token = W::share_row() + i * W::kRowsAtOnce;
         const float factor = walk.numbers(kNorm + l, token / kBlockDim)[token % kBlockDim];
         Piece x;

@@ -51,6 +51,7 @@ __device__ __forceinline__ void make_own_features(int (&shift)[2], int l,
     for (int i = 0; i < kShare * kPiece; ++i) {
       float& number = x[i / kPiece][i % kPiece];
       number = feature(number, decay_of(number));
+      if (!has_channel<G>(walk.args.head_dim, column)) number = 0.f;  // not to be a row's largest
     }
   });
   shift[0] = shift[1] = shift_for(walk.largest_own_feature());
@@ -114,8 +115,7 @@ __device__ __forceinline__ void add_input_gradient(Block (&sum)[kSliceBlocks],
 }
 
 /// Writes the warp's rows and channels of out, dq, dk or dv, as far as the head has them; zeros for
-/// dead rows. A lane's numbers
-/// and its neighbours' are whole sectors.
+/// dead rows. A lane's numbers and its neighbours' are whole sectors.
 template <typename G, Sweep kSweep>
 __device__ __forceinline__ void write_rows(const Walk<G, kSweep>& walk, const View& view,
                                            const Block (&rows)[kSliceBlocks]) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The key sweep of heads of 128 channels. The formulas are those of docs/math.md.
+// The key sweep of heads of up to 128 channels. The formulas are those of docs/math.md.
 #pragma once
 
 #include "attention/fmm/cuda/chunks_fp32/wide/forward.cuh"

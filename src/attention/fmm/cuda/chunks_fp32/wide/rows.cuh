@@ -26,7 +26,8 @@ __device__ __forceinline__ void make_own_features(const Share<Walk<G, kSweep>>& 
 #pragma unroll
     for (int i = 0; i < W::kShare * kPiece; ++i) {
       const float x = raw.x[i / kPiece][i % kPiece];
-      f[i / kPiece][i % kPiece] = feature(x, decay_of(x));
+      // Of channels that the head does not have: not to be a row's largest.
+      f[i / kPiece][i % kPiece] = walk.has_share() ? feature(x, decay_of(x)) : 0.f;
     }
   });
 #pragma unroll
