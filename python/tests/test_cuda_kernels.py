@@ -59,7 +59,8 @@ CALLS = [
     Call("chunks/warpgroup", BF16, (1, 3000, 2, 64), maps=3, dropout=True),
     Call("warpgroups", BF16, (1, 3000, 2, 128)),
     Call("warpgroups, backward at once", BF16, (11, 300, 8, 128)),
-    Call("chunks", BF16, (1, 3000, 2, 128), dropout=True),
+    Call("chunks/both_sides with dropout", BF16, (8, 1024, 8, 64), dropout=True),
+    Call("warpgroups with dropout", BF16, (1, 3000, 2, 128), dropout=True),
     Call("chunks_fp32, fed", FP32, (1, 3000, 2, 64)),
     Call("chunks_fp32", FP32, (1, 3000, 2, 64), maps=3, dropout=True),
     Call("chunks_fp32/wide", FP32, (1, 3000, 2, 128)),
@@ -67,6 +68,8 @@ CALLS = [
     Call("chunks/warpgroup with room to spare", BF16, (1, 3000, 2, 40), maps=3, dropout=True),
     Call("warpgroups with room to spare", BF16, (1, 3000, 2, 96)),
     Call("chunks_fp32, fed, with room to spare", FP32, (1, 3000, 2, 48)),
+    Call("warpgroups with room to spare, backward at once", BF16, (11, 300, 8, 96), dropout=True),
+    Call("chunks_fp32 with room to spare", FP32, (1, 3000, 2, 48), maps=3, dropout=True),
     Call("chunks_fp32/wide with room to spare", FP32, (1, 3000, 2, 80)),
     Call("roles", BF16, (2, 2100, 2, 48), causal=False, dropout=True),
     Call("roles, causal", BF16, (2, 2100, 2, 64), channel_weights=True, dropout=True),
@@ -74,6 +77,7 @@ CALLS = [
     Call("general, causal", FP32, (2, 2100, 2, 64), channel_weights=True, dropout=True),
     Call("general in fp16", FP16, (2, 2100, 2, 48), causal=False),
     Call("fp32's in fp16", FP16, (2, 2100, 2, 64), dropout=True),
+    Call("fp32's with room to spare in fp16", FP16, (2, 2100, 2, 48), dropout=True),
 ]
 every_kernel = pytest.mark.parametrize("call", CALLS, ids=lambda call: call.kernels)
 

@@ -114,16 +114,26 @@ void add_many_heads_of_64_channels(Cases& cases) {
   add("_in_two_segments", 8, 530, two, MaskPattern::kRandom);
   add("_in_three_segments", 5, 800, {kElu}, MaskPattern::kRandom);
   add("_in_four_segments", 4, 1024, two, MaskPattern::kNone);
+  add("_with_dropout", 16, 150, two, MaskPattern::kRandom).near_dropout = 0.1;
+  add("_with_dropout_and_one_map", 16, 200, {kElu}, MaskPattern::kNone).near_dropout = 0.5;
+  add("_with_dropout_in_two_segments", 8, 530, two, MaskPattern::kNone).near_dropout = 0.1;
+  add("_with_dropout_in_three_segments", 5, 800, two, MaskPattern::kRight).near_dropout = 0.1;
   const auto add_narrower = [&](int64_t head_dim, const std::string& name, int64_t batch,
-                                int64_t length, std::vector<FeatureMap> maps) {
+                                int64_t length, std::vector<FeatureMap> maps) -> AttentionCase& {
     AttentionCase& one = add("", batch, length, std::move(maps), MaskPattern::kRandom);
     one.name = "many_heads_of_" + std::to_string(head_dim) + "_channels" + name;
     one.head_dim = head_dim;
+    return one;
   };
   add_narrower(48, "", 16, 130, two);
+  add_narrower(56, "_with_dropout", 16, 150, two).near_dropout = 0.1;
   add_narrower(56, "_and_one_map", 16, 200, {kElu});
   add_narrower(40, "_in_two_segments", 8, 530, two);
   add_narrower(48, "_in_three_segments", 5, 800, {kElu});
+  AttentionCase& shared = add_narrower(48, "_that_share_keys", 16, 65, two);
+  shared.shared_key_heads = true, shared.mask = MaskPattern::kNone;
+  AttentionCase& alone = add_narrower(40, "_less_their_near_field", 16, 130, two);
+  alone.bandwidth = 0, alone.layout = Layout::kBhnd;
 }
 
 /// As many as are walked whole, without segments, and go backward in one launch in bf16.
@@ -136,6 +146,7 @@ void add_many_wide_heads(Cases& cases) {
                      .head_dim = head_dim,
                      .bandwidth = 20,
                      .mask = MaskPattern::kRight,
+                     .near_dropout = head_dim == 96 ? 0. : 0.1,
                      .dtypes = {c10::kBFloat16},
                      .tags = {CaseTag::kVerifyOnGpu}});
   }

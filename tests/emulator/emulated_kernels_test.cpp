@@ -8,8 +8,7 @@
 
 #include "attention/fast_weight/fast_weight_schema.h"
 #include "emulator/held_against_reference.h"
-#include "fmmformer/attention/fmm_decode.h"
-#include "fmmformer/attention/fmm_reference.h"
+#include "emulator/held_decoding.h"
 
 namespace fmmformer::emulator {
 namespace {
@@ -89,6 +88,14 @@ TEST(EmulatedKernels, OfHeadsOf64ChannelsMakeBothSidesGradientsInOneSweep) {
   EXPECT_THAT(hold_against_reference(one, c10::kBFloat16), ran("6chunks10both_sides"));
 }
 
+TEST(EmulatedKernels, OfHeadsOf64ChannelsTellBackwardWhatDropoutKeeps) {
+  AttentionCase one = {.name = "dropped", .batch = 12, .length = 150, .heads = 11, .head_dim = 64};
+  one.bandwidth = 20, one.near_dropout = 0.2;
+  const std::string kernels = hold_against_reference(one, c10::kBFloat16);
+  EXPECT_THAT(kernels, ran("6chunks10both_sides7forward"));
+  EXPECT_THAT(kernels, ran("6chunks10both_sides15gradient_kernel"));
+}
+
 TEST(EmulatedKernels, OfHeadsOf64ChannelsWalkChunksByWarpgroups) {
   AttentionCase one = {.name = "chunks", .length = 150, .head_dim = 64, .bandwidth = 20};
   one.near_dropout = 0.1, one.mask = MaskPattern::kLeft;
@@ -111,6 +118,8 @@ TEST(EmulatedKernels, OfFp32ServeFp16ThatLiesAnyway) {
 TEST(EmulatedKernels, OfHeadsOf128ChannelsHaveWarpgroupsWithRoles) {
   AttentionCase one = {.name = "warpgroups", .length = 200, .head_dim = 128, .bandwidth = 20};
   one.mask = MaskPattern::kRight;
+  EXPECT_THAT(hold_against_reference(one, c10::kBFloat16), ran("10warpgroups"));
+  one.near_dropout = 0.2;
   EXPECT_THAT(hold_against_reference(one, c10::kBFloat16), ran("10warpgroups"));
 }
 
@@ -175,33 +184,6 @@ TEST(EmulatedKernels, OfFastWeightsGoBackwardAtOnceInShortSequences) {
         return KeepsTheWalk::apply(inputs.q, inputs.k, inputs.v, inputs.beta, options);
       });
   EXPECT_THAT(kernels, HasSubstr("short_backward"));
-}
-
-/// Prefill and then steps by their kernels, against the whole sequence at once by the reference.
-void hold_decoding_against_reference(int64_t head_dim, c10::ScalarType dtype, double allowed) {
-  torch::manual_seed(1);
-  take_launches(), take_races();
-  watch_races(/*blocks=*/16);
-  constexpr int64_t kLength = 40, kPrompt = 33;
-  const auto draw = [&] { return torch::randn({2, kLength, 3, head_dim}).to(dtype); };
-  const at::Tensor q = draw(), k = draw(), v = draw();
-  const FmmOptions options{
-      .window = Window{6, 0}, .causal = true, .feature_maps = {kElu, kEluFlip}};
-  const auto until = [&](const at::Tensor& x, int64_t end) { return x.narrow(1, 0, end); };
-  auto [out, state] = fmm_attention_prefill(
-      {.q = until(q, kPrompt), .k = until(k, kPrompt), .v = until(v, kPrompt)}, {}, options);
-  std::vector<at::Tensor> rows = {out};
-  for (int64_t i = kPrompt; i < kLength; ++i) {
-    const AttentionInputs token = {.q = q.select(1, i), .k = k.select(1, i), .v = v.select(1, i)};
-    rows.push_back(fmm_attention_step(token, state, {}, options).unsqueeze(1));
-  }
-  const at::Tensor exact = fmm_attention_reference(
-      {.q = q.to(at::kDouble), .k = k.to(at::kDouble), .v = v.to(at::kDouble)}, {}, options);
-  const at::Tensor error = (at::cat(rows, 1).to(at::kDouble) - exact).abs().amax({0, 2, 3});
-  EXPECT_LE(error.max().item<double>(), allowed) << error;
-  EXPECT_THAT(take_races(), IsEmpty());
-  const std::vector<std::string> launches = take_launches();
-  EXPECT_THAT(launches, Contains(HasSubstr("11step_kernel")).Times(kLength - kPrompt));
 }
 
 TEST(EmulatedKernels, OfDecodingAgreeWithTheWholeSequenceAtOnce) {

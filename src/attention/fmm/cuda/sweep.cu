@@ -193,8 +193,8 @@ bool fits_warpgroups(const SweepArgs& args, const Gpu& gpu) {
   if (gpu.capability != 90) return false;
   if (args.precise) return args.head_dim <= 64 && args.maps <= chunks_fp32::kFedMaps;
   using Wide = warpgroups::PassShape<128>;
-  return args.head_dim <= 64 || (gpu.shared_bytes >= Wide::kSharedBytes &&
-                                 args.maps <= Wide::kMaps && args.drop_below == 0);
+  return args.head_dim <= 64 ||
+         (gpu.shared_bytes >= Wide::kSharedBytes && args.maps <= Wide::kMaps);
 }
 
 }  // namespace
@@ -282,7 +282,6 @@ int gradient_segments(const SweepArgs& args, const Gpu& gpu) {
     return serves && gpu.shared_bytes >= narrow::kBothSidesBytes ? 1 : 0;
   }
   if (args.walks != Walks::kWarpgroups || args.precise || args.head_dim > 64) return 0;
-  if (args.drop_below > 0) return 0;
   if (args.maps > both_sides::kMostMaps || args.length > both_sides::kLongest) return 0;
   if (gpu.shared_bytes < both_sides::kSharedBytes) return 0;
   const int64_t pairs = std::max<int64_t>(args.batch * args.heads, 1);
@@ -293,7 +292,10 @@ int gradient_segments(const SweepArgs& args, const Gpu& gpu) {
   // either side, whose blocks are smaller, lose less.
   const int64_t blocks = pairs * segments,
                 rounds = (blocks + kMultiprocessors - 1) / kMultiprocessors;
-  return 10 * blocks >= 9 * rounds * kMultiprocessors ? static_cast<int>(segments) : 0;
+  const bool fills = 10 * blocks >= 9 * rounds * kMultiprocessors;
+  // What dropout keeps is told by the forward sweep of few segments alone.
+  const bool told = args.drop_below == 0 || segments <= both_sides::kMostForwardSegments;
+  return fills && told ? static_cast<int>(segments) : 0;
 }
 int forward_segments(const SweepArgs& args, const Gpu& gpu) {
   if (args.walks != Walks::kWarpgroups) return 0;

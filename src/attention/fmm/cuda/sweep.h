@@ -3,7 +3,7 @@
 //
 // The arithmetic is that of cpu/sweep.h and docs/math.md. A thread block owns a segment of one
 // (batch entry, head) and walks it: heads of 16 or 32 channels by warps that own a strip of tokens
-// each (strips/); causal ones of up to 128 channels in chunks of 64 tokens (chunks/; with the
+// each (strips/); causal ones of 40 to 128 channels in chunks of 64 tokens (chunks/; with the
 // products of a Hopper GPU, chunks/warpgroup/ and warpgroups/, and for short sequences
 // chunks/both_sides/) or, in fp32, of 64 or 32 (chunks_fp32/); in bf16 other heads of up to 128
 // channels by warps with roles (roles/), in steps of sixteen tokens; all else in chunks of 32 to
@@ -58,8 +58,9 @@ struct States {
   float* sums = nullptr;      // [pairs, segments, maps, D, Dv]
   float* key_sums = nullptr;  // [pairs, segments, maps, D]
   int maps = 0;               // that an entry has room for; a pass uses those from first_map on
-  int64_t rows = 0;           // D above; that of the kernels where the head's is smaller
-  int64_t row_length = 0;     // Dv; a pass over a block of channels sees value_dim of them
+  // D and Dv above; both those of the kernels where the head's are smaller (fewer_channels.cuh). A
+  // pass over a block of channels sees value_dim of a row.
+  int64_t rows = 0, row_length = 0;
   StateSource source = StateSource::kNothing;
   int parts = 1;  // entries that a segment has, each of a part of it; see sum_parts
 };
@@ -205,7 +206,7 @@ int least_capability();
 /// strips D of 16 or 32; chunks D of 40 to 128, a multiple of eight, causal, without unit features,
 /// with blend weights that are equal for all channels of a head. Warpgroups are for chunks on GPUs
 /// of compute capability 9.0: D of up to 64, in fp32 with up to two maps; in bf16 also of up to 128
-/// with up to two maps and without dropout. Whole sequences: as strips, but causal, in bf16, D of
+/// with up to two maps. Whole sequences: as strips, but causal, in bf16, D of
 /// 16 and up to 256 tokens. Narrow: D of 32, causal, in either, with weights that differ by
 /// channel, up to 2048 tokens, where sequences alone fill the GPU; compute capability 9.0.
 Walks fitting_walks(const SweepArgs& args, const Gpu& gpu);
@@ -259,10 +260,11 @@ cudaError_t query_sweep(const SweepArgs& args, cudaStream_t stream);
 cudaError_t key_sweep(const SweepArgs& args, cudaStream_t stream);
 
 /// Gradients of queries and keys in one sweep (chunks/both_sides, narrow/both_sides), of those
-/// calls of Walks::kWarpgroups that it serves (D of up to 64, up to two maps, no dropout, short
-/// sequences) and of Walks::kNarrow in bf16 where far_scale is positive. It cuts a sequence into
-/// segments of its own, and needs what the forward sweep keeps in chunk_states. Of Walks::kWhole it
-/// is query_sweep, to which forward leaves tickets there. 0: it does not serve the call.
+/// calls of Walks::kWarpgroups that it serves (D of up to 64, up to two maps, short sequences;
+/// with dropout, few segments) and of Walks::kNarrow in bf16 where far_scale is positive. It cuts a
+/// sequence into segments of its own, and needs what the forward sweep keeps in chunk_states. Of
+/// Walks::kWhole it is query_sweep, to which forward leaves tickets there. 0: it does not serve the
+/// call.
 int gradient_segments(const SweepArgs& args, const Gpu& gpu);
 int64_t chunk_state_bytes(const SweepArgs& args);
 /// Writes what query_sweep and key_sweep write, but for row_dots; makes itself what segments begin

@@ -32,11 +32,9 @@ struct Band {
     }
     asm volatile("" : "+r"(bits));  // not to be computed again in every step
   }
-  /// With bits that another has made.
+  /// With bits that another has made, and nothing to draw.
   __device__ __forceinline__ Band(const SweepArgs& args, uint32_t bits)
-      : groups(kMostGroups), bits(bits), scale(args.near_scale * kLog2E), seed(0) {
-    static_assert(!G::kDrops);
-  }
+      : groups(kMostGroups), bits(bits), scale(args.near_scale * kLog2E), seed(0) {}
   /// Of one group, those of live columns.
   __device__ __forceinline__ uint32_t inside(int group, uint32_t live) const {
     const uint32_t band = bits >> group * 8 & 0xffu;

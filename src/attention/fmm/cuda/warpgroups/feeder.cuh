@@ -208,7 +208,7 @@ struct Feeder {
 
  private:
   __device__ __forceinline__ bool has_piece() const {
-    return has_channel<G>(args.head_dim, piece * kPiece);
+    return chunks::has_piece<G>(args.head_dim, piece);
   }
   /// Sixteen rows of a chunk kCount times, from the first-th on. Dead tokens, those beyond the
   /// sequence, and channels that heads do not have become zeros, whatever memory holds there.

@@ -7,11 +7,13 @@
 
 namespace fmmformer::cuda::warpgroups {
 
-/// Scores become weight * softmax inside the band and 0 outside; writes log_sum_exp.
+/// Scores become weight * softmax inside the band, as dropout leaves it, and 0 outside; writes
+/// log_sum_exp.
 template <typename G>
 __device__ __forceinline__ void softmax(NearFragments& near, const Scores& x,
                                         const Rows<G, Sweep::kForward>& rows,
-                                        const typename Rows<G, Sweep::kForward>::Band& band) {
+                                        const typename Rows<G, Sweep::kForward>::Band& band,
+                                        uint32_t kept) {
   constexpr int kElements = 8 * chunks::kMostGroups;
   float peak[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f}, base[2], factor[2];
   NearBlocks p;
@@ -41,6 +43,7 @@ __device__ __forceinline__ void softmax(NearFragments& near, const Scores& x,
   }
 #pragma unroll
   for (int i = 0; i < kElements; ++i) p[i / 8][i / 4 % 2][i % 4] *= factor[i % 4 / 2];
+  rows.drop(p, kept);
 #pragma unroll
   for (int k = 0; k < chunks::kMostGroups; ++k) near[k] = rounded(p[k]);
   if (!rows.args.has_near) return;
@@ -119,9 +122,10 @@ __device__ __forceinline__ void forward_rows(const Rows<G, Sweep::kForward>& row
   {
     Scores x;
     rows.begin_scores(x, 0);
+    const uint32_t kept = rows.kept_bits(band);
     wait_for_products<0>();
     x.wait();
-    softmax(near, x, rows, band);
+    softmax(near, x, rows, band, kept);
   }
   {
     Block s[G::kMaps][kTiles], a[kTiles];

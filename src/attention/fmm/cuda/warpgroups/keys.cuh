@@ -7,13 +7,15 @@
 
 namespace fmmformer::cuda::warpgroups {
 
-/// From probabilities p: the gradients of scores in the near field, times near_scale.
+/// From probabilities p, of which some are `kept`: the gradients of scores in the near field, times
+/// near_scale.
 template <typename G>
 __device__ __forceinline__ void near_key(NearFragments& near, const NearBlocks& p, const Scores& g,
-                                         const Rows<G, Sweep::kKeys>& rows) {
+                                         uint32_t kept, const Rows<G, Sweep::kKeys>& rows) {
   const float factor = rows.args.near_scale * rows.weight(G::kMaps);
   NearBlocks gradient;
   rows.gather(gradient, g);
+  rows.drop(gradient, kept);
 #pragma unroll
   for (int k = 0; k < chunks::kMostGroups; ++k) {
     float2 dots[2];
@@ -94,8 +96,8 @@ __device__ __forceinline__ void key_rows(const Rows<G, Sweep::kKeys>& rows,
   Scores g;
   {
     NearBlocks p;
-    probabilities_and_gradients(p, g, rows, band);
-    near_key(near, p, g, rows);
+    const uint32_t kept = probabilities_and_gradients(p, g, rows, band);
+    near_key(near, p, g, kept, rows);
   }
   make_differences(m, g.main, rows, 0);
   rows.events.await(kFeaturesFull, rows.step);

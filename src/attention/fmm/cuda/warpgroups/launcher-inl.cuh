@@ -40,24 +40,28 @@ cudaError_t launch_backward(G, int first, int rounds, const SweepArgs& args, cud
       backward_kernel<G>, rounds * blocks_of(args), stream, args, first);
 }
 
-template <typename Body>
+template <bool kDrops, typename Body>
 cudaError_t with_maps(const SweepArgs& args, const Body& body) {
   return with_fullness<PassShape<128>::kValueDim>(args, [&](auto full) {
-    return args.maps == 1 ? body(Shape<1, full>()) : body(Shape<2, full>());
+    return args.maps == 1 ? body(Shape<1, kDrops, full>()) : body(Shape<2, kDrops, full>());
   });
+}
+template <typename Body>
+cudaError_t with_shape(const SweepArgs& args, const Body& body) {
+  return args.drop_below > 0 ? with_maps<true>(args, body) : with_maps<false>(args, body);
 }
 
 template <int kDim>
 cudaError_t Launcher<kDim>::sum_states(const SweepArgs& args, bool of_queries,
                                        cudaStream_t stream) {
-  return with_maps(args, [&](auto shape) {
+  return with_maps<false>(args, [&](auto shape) {
     return of_queries ? launch_sum<Sweep::kSumOfQueries>(shape, args, stream)
                       : launch_sum<Sweep::kSumOfKeys>(shape, args, stream);
   });
 }
 template <int kDim>
 cudaError_t Launcher<kDim>::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
-  return with_maps(args, [&](auto shape) {
+  return with_shape(args, [&](auto shape) {
     using G = decltype(shape);
     return launch<Memory<G, Sweep::kForward>::kBytes, kSweepThreads, kSweepRegisters>(
         forward_kernel<G>, blocks_of(args), stream, args);
@@ -71,14 +75,14 @@ cudaError_t Launcher<kDim>::query_sweep(const SweepArgs& args, cudaStream_t stre
     const cudaError_t error = cudaMemsetAsync(args.progress, 0, bytes, stream);
     if (error != cudaSuccess) return error;
   }
-  return with_maps(args, [&](auto shape) {
+  return with_shape(args, [&](auto shape) {
     return launch_backward(shape, 0, all ? 2 + args.value_pieces : 1, args, stream);
   });
 }
 template <int kDim>
 cudaError_t Launcher<kDim>::key_sweep(const SweepArgs& args, cudaStream_t stream) {
   if (args.progress) return cudaSuccess;  // done
-  return with_maps(args, [&](auto shape) { return launch_backward(shape, 1, 2, args, stream); });
+  return with_shape(args, [&](auto shape) { return launch_backward(shape, 1, 2, args, stream); });
 }
 
 }  // namespace fmmformer::cuda::warpgroups

@@ -41,15 +41,18 @@ __device__ __forceinline__ void probabilities(NearBlocks& p, const Rows<G, kSwee
 }
 
 /// Of the sweeps with two tensors of own rows: p becomes probabilities, g the gradients of scores,
-/// (own rows of the second tensor) (rows of the band's second tensor)^T.
+/// (own rows of the second tensor) (rows of the band's second tensor)^T. Returns which of the
+/// band's dropout keeps.
 template <typename G, Sweep kSweep>
-__device__ __forceinline__ void probabilities_and_gradients(
-    NearBlocks& p, Scores& g, const Rows<G, kSweep>& rows,
-    const typename Rows<G, kSweep>::Band& band) {
+__device__ __forceinline__ uint32_t
+probabilities_and_gradients(NearBlocks& p, Scores& g, const Rows<G, kSweep>& rows,
+                            const typename Rows<G, kSweep>::Band& band) {
+  uint32_t kept;
   {
     Scores x;
     rows.begin_scores(x, 0);
     rows.begin_scores(g, 1);
+    kept = rows.kept_bits(band);
     wait_for_products<1>();
     x.wait();
     rows.gather(p, x);
@@ -57,6 +60,7 @@ __device__ __forceinline__ void probabilities_and_gradients(
   probabilities(p, rows, band);
   wait_for_products<0>();
   g.wait();
+  return kept;
 }
 
 }  // namespace fmmformer::cuda::warpgroups

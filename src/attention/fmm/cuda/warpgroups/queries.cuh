@@ -7,18 +7,19 @@
 
 namespace fmmformer::cuda::warpgroups {
 
-/// From probabilities p: `near` becomes the gradients of scores in the near field, times
-/// near_scale; writes row dots. Returns <dO, near field> of rows g and g + 8: the gradient of the
-/// weight.
+/// From probabilities p, of which some are `kept`: `near` becomes the gradients of scores in the
+/// near field, times near_scale; writes row dots. Returns <dO, near field> of rows g and g + 8: the
+/// gradient of the weight.
 template <typename G>
 __device__ __forceinline__ float near_query(NearFragments& near, NearBlocks& p, const Scores& g,
-                                            const Rows<G, Sweep::kQueries>& rows) {
+                                            uint32_t kept, const Rows<G, Sweep::kQueries>& rows) {
   constexpr int kElements = 8 * chunks::kMostGroups;
   const SweepArgs& args = rows.args;
   const float factor = args.near_scale * rows.weight(G::kMaps);
   float dot[2] = {0.f, 0.f}, by_weight = 0.f;
   NearBlocks gradient;
   rows.gather(gradient, g);
+  rows.drop(gradient, kept);
 #pragma unroll
   for (int i = 0; i < kElements; ++i)
     dot[i % 4 / 2] += p[i / 8][i / 4 % 2][i % 4] * gradient[i / 8][i / 4 % 2][i % 4];
@@ -163,8 +164,8 @@ __device__ __forceinline__ void query_rows(const Rows<G, Sweep::kQueries>& rows,
   Scores g;
   {
     NearBlocks p;
-    probabilities_and_gradients(p, g, rows, band);
-    by_weight[G::kMaps] += near_query(near, p, g, rows);
+    const uint32_t kept = probabilities_and_gradients(p, g, rows, band);
+    by_weight[G::kMaps] += near_query(near, p, g, kept, rows);
   }
   events.await(kFeaturesFull, rows.step);
   events.await(kOwnFull, rows.step);

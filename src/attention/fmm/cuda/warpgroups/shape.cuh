@@ -30,12 +30,11 @@ constexpr int kHaloRows = chunks::kHalo * kBlockDim, kHaloBytes = kHaloRows * kP
 
 /// What is known at compile time: room for D = Dv = 128, and the first kMaps of elu, elu_flip.
 /// kFull: whether heads have all of these channels, see fewer_channels.cuh.
-template <int kMaps_, bool kFull_>
+template <int kMaps_, bool kDrops_, bool kFull_>
 struct Shape {
-  static constexpr bool kFull = kFull_;
+  static constexpr bool kFull = kFull_, kDrops = kDrops_;
   static constexpr int kDim = 128, kMaps = kMaps_, kFields = kMaps + 1;
   static constexpr int kBlocks = kDim / kBlockDim, kPanels = kDim / 64;
-  static constexpr bool kDrops = false;
   static constexpr int kTile = kPanels * kPanel;        // a tensor's rows of a chunk
   static constexpr int kStatePanel = kDim * kPanelRow;  // 64 channels of a state's rows
   static constexpr int kStateOfMap = kPanels * kStatePanel;

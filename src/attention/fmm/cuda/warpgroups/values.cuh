@@ -7,15 +7,16 @@
 
 namespace fmmformer::cuda::warpgroups {
 
-/// From scores x: weight * probabilities.
+/// From scores x: weight * probabilities, those that are `kept`.
 template <typename G>
 __device__ __forceinline__ void weighted_probabilities(
     NearFragments& near, const Scores& x, const Rows<G, Sweep::kValues>& rows,
-    const typename Rows<G, Sweep::kValues>::Band& band) {
+    const typename Rows<G, Sweep::kValues>::Band& band, uint32_t kept) {
   const float weight = rows.weight(G::kMaps);
   NearBlocks p;
   rows.gather(p, x);
   probabilities(p, rows, band);
+  rows.drop(p, kept);
 #pragma unroll
   for (int k = 0; k < chunks::kMostGroups; ++k) {
 #pragma unroll
@@ -35,13 +36,14 @@ __device__ __forceinline__ void value_rows(const Rows<G, Sweep::kValues>& rows,
     Scores x;
     Block s[kTiles];
     rows.begin_scores(x, 0);
+    const uint32_t kept = rows.kept_bits(band);
     rows.make_own_features();
     events.await(kFeaturesFull, rows.step);
 #pragma unroll
     for (int l = 0; l < G::kMaps; ++l) rows.begin_far_scores(s, l, /*add=*/l > 0);
     wait_for_products<G::kMaps>();
     x.wait();
-    weighted_probabilities(near, x, rows, band);
+    weighted_probabilities(near, x, rows, band, kept);
     wait_for_products<0>();
     arrived(s);
     events.say(kFeaturesEmpty);

@@ -122,9 +122,7 @@ struct Map {
 template <typename G>
 __device__ __forceinline__ void begin_state(const Walk<G>& walk, int chunk, const Map<G>& map) {
   using M = Memory<G>;
-  const int64_t chunks = (walk.args.length + kChunk - 1) / kChunk;
-  const unsigned char* entry =
-      walk.args.chunk_states + (walk.pair * chunks + chunk) * entry_bytes(G::kMaps);
+  const unsigned char* entry = entry_of<G>(walk.args, walk.pair, chunk);
   const CopyEvent event = map.event();
   event.expect(kStateBytes + kKeySumBytes);
   event.begin(shared_at<char>(M::kBefore + map.index * G::kArea), entry + map.index * kStateBytes,
@@ -141,7 +139,8 @@ __device__ __forceinline__ void load_pieces(uint4 (&raw)[kTiles], int rows, int 
   for (int i = 0; i < kTiles; ++i) raw[i] = *shared_at<uint4>(rows + offset + i * G::kTile);
 }
 
-/// One map's feature rows of 64 queries, from raw rows at `rows`: times weight * far_scale / norm
+/// One map's feature rows of 64 queries (of channels beyond the head's, too: it is keys that have
+/// zeros there), from raw rows at `rows`: times weight * far_scale / norm
 /// and, kPlain, without. norm_of(tile, row).
 template <typename G, bool kPlain, typename NormOf>
 __device__ __forceinline__ void make_query_features(const SweepArgs& args, const Map<G>& map,

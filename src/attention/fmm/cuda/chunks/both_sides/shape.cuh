@@ -111,6 +111,21 @@ struct Memory {
 /// Operands of the band's gradients: weight * probabilities, and gradients of scores.
 enum NearKind { kProbabilities, kScoreGradients };
 
+/// Where forward keeps what it does of a chunk.
+template <typename G>
+__device__ __forceinline__ unsigned char* entry_of(const SweepArgs& args, int pair, int chunk) {
+  const int64_t chunks = (args.length + kChunk - 1) / kChunk;
+  return args.chunk_states + (pair * chunks + chunk) * entry_bytes(G::kMaps, G::kDrops);
+}
+/// Which elements of the band the tile's rows keep: element i of group k is bit 8 k + i.
+template <typename G>
+__device__ __forceinline__ uint32_t* kept_word(const SweepArgs& args, int pair, int chunk,
+                                               int tile) {
+  static_assert(8 * kMostGroups <= 32 && kKeptBytes == kTiles * kWarpSize * 4);
+  return reinterpret_cast<uint32_t*>(entry_of<G>(args, pair, chunk) + kept_place(G::kMaps)) +
+         tile * kWarpSize + lane_id();
+}
+
 /// The first chunk of a segment; of the one after the last, the number of chunks. As segment_begin,
 /// but for divisions of 64 bits, which take hundreds of cycles.
 __device__ __forceinline__ int first_chunk(const SweepArgs& args, int segment) {

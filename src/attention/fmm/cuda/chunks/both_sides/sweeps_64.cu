@@ -12,17 +12,21 @@
 namespace fmmformer::cuda::chunks::both_sides {
 namespace {
 
-/// Calls body(Shape) for the number of maps and channels.
-template <typename Body>
-cudaError_t with_shape(const SweepArgs& args, const Body& body) {
+/// Calls body(Shape) for the number of maps and channels, with dropout or without.
+template <bool kDrops, typename Body>
+cudaError_t with_maps(const SweepArgs& args, const Body& body) {
   return with_fullness<64>(args, [&](auto full) {
     const auto of = [&](auto maps) {
-      return body(
-          Shape<64, maps, /*kDrops=*/false, /*kPadded=*/false, full, /*kWarpgroup=*/true>());
+      return body(Shape<64, maps, kDrops, /*kPadded=*/false, full, /*kWarpgroup=*/true>());
     };
     return args.maps == 1 ? of(std::integral_constant<int, 1>())
                           : of(std::integral_constant<int, 2>());
   });
+}
+
+template <typename Body>
+cudaError_t with_shape(const SweepArgs& args, const Body& body) {
+  return args.drop_below > 0 ? with_maps<true>(args, body) : with_maps<false>(args, body);
 }
 
 /// The blocks of a pair's segments are a cluster. `rows`: those of each tensor in `maps` that the

@@ -65,6 +65,8 @@ template <typename G>
 __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>& load) {
   const SweepArgs& args = walk.args;
   Block p[kMostGroups], g[kMostGroups];
+  uint32_t kept = ~0u;
+  if constexpr (G::kDrops) kept = *kept_word<G>(args, walk.pair, walk.chunk, walk.tile);
 #pragma unroll
   for (int which = 0; which < 2; ++which) {
     const int own = walk.row_tile(which == 0 ? kQ : kGradOut, walk.tile);
@@ -87,6 +89,9 @@ __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>&
   const float weight = NearBand<G>::weight();
   const float* log_sums = walk.numbers(0) + walk.tile * kBlockDim;
   const uint32_t live = walk.live_bits(walk.tile);
+  const auto keep_factor = [&](int k, int i) {
+    return kept >> (8 * k + i) & 1 ? args.keep_factor : 0.f;
+  };
   float log_sum[2], dot[2] = {0.f, 0.f}, by_weight = 0.f;
 #pragma unroll
   for (int r = 0; r < 2; ++r)
@@ -99,6 +104,7 @@ __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>&
       float& element = p[k][i / 4][i % 4];
       element = inside >> i & 1 ? element : -INFINITY;
       element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]);
+      if constexpr (G::kDrops) g[k][i / 4][i % 4] *= keep_factor(k, i);
       dot[i % 4 / 2] += element * g[k][i / 4][i % 4];
     }
   }
@@ -116,6 +122,7 @@ __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>&
       float &element = p[k][i / 4][i % 4], &gradient = g[k][i / 4][i % 4];
       gradient = element * (factor * gradient - dot[i % 4 / 2]);
       element *= weight;
+      if constexpr (G::kDrops) element *= keep_factor(k, i);
     }
     store_turned(walk.near_place(walk.tile, kProbabilities, k), p[k]);
     store_turned(walk.near_place(walk.tile, kScoreGradients, k), g[k]);

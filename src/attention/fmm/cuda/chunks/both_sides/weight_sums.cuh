@@ -41,7 +41,8 @@ __device__ __forceinline__ void store_weight_sums(const SweepArgs& args, int own
 __device__ __forceinline__ unsigned* ticket(const SweepArgs& args, int head, int field, int maps) {
   const int64_t chunks = (args.length + kChunk - 1) / kChunk;
   return reinterpret_cast<unsigned*>(args.chunk_states +
-                                     args.batch * args.heads * chunks * entry_bytes(maps)) +
+                                     args.batch * args.heads * chunks *
+                                         entry_bytes(maps, args.drop_below > 0)) +
          field * args.heads + head;
 }
 /// A warp has a field; other work may come between the two steps.

@@ -41,7 +41,8 @@ __device__ __forceinline__ void add_chunk(Fragment (&g)[kTiles], Fragment (&rest
     seen_scores(rest, walk, [&](int tile) { return rounded_rest(c[tile], rounded(c[tile])); });
 }
 
-/// Begins to keep the state before the chunk, which is in shared memory, for both_sides.
+/// Begins to keep the state before the chunk, which is in shared memory, for both_sides; never with
+/// dropout.
 template <typename G>
 __device__ __forceinline__ void begin_to_keep(const State<G>& state,
                                               const Walk<G, Sweep::kForward>& walk) {
@@ -50,8 +51,8 @@ __device__ __forceinline__ void begin_to_keep(const State<G>& state,
   constexpr int kStates = G::kMaps * both_sides::kStateBytes;
   const Place<G>& place = walk.place;
   const int64_t chunks = (walk.args.length + kChunk - 1) / kChunk;
-  unsigned char* entry = walk.args.chunk_states +
-                         (place.pair * chunks + walk.chunk) * both_sides::entry_bytes(G::kMaps);
+  constexpr int kEntryBytes = both_sides::entry_bytes(G::kMaps, /*drops=*/false);
+  unsigned char* entry = walk.args.chunk_states + (place.pair * chunks + walk.chunk) * kEntryBytes;
   if (threadIdx.x == 0) begin_bulk_store(entry, shared_at<char>(M::kState), kStates);
   if (lane_id() % 4 != 0) return;
   float* to = reinterpret_cast<float*>(entry + kStates) + place.warp * kBlockDim + lane_id() / 4;

@@ -139,9 +139,7 @@ template <typename G>
 __device__ __forceinline__ void begin_to_keep(const State<G>& state, const Walk<G>& walk,
                                               int from) {
   constexpr int kStates = G::kMaps * kStateBytes;
-  const int64_t chunks = (walk.args.length + kChunk - 1) / kChunk;
-  unsigned char* entry =
-      walk.args.chunk_states + (walk.pair * chunks + walk.chunk) * entry_bytes(G::kMaps);
+  unsigned char* entry = entry_of<G>(walk.args, walk.pair, walk.chunk);
   if (threadIdx.x % kGroupThreads == 0) {
     begin_bulk_store(entry, shared_at<char>(from), kStates);
     commit_bulk_stores();

@@ -92,7 +92,21 @@ __device__ __forceinline__ void set_far(Block (&out)[kTiles], const Walk<G>& wal
   }
 }
 
-/// out += weight * softmax v; writes log_sum_exp.
+/// Draws which elements of the band the warp's rows keep, and tells backward.
+template <typename G>
+__device__ __forceinline__ uint32_t draw_kept(const Walk<G>& walk,
+                                              const Band<G, Sweep::kForward>& band) {
+  const SweepArgs& args = walk.args;
+  const int query = walk.chunk * kChunk + walk.tile * kBlockDim;
+  uint32_t kept = 0;
+#pragma unroll 1
+  for (int k = 0; k < kMostGroups; ++k)
+    kept |= kept_by_query(args, band.seed, walk.pair, query, query - k * kBlockDim) << 8 * k;
+  if (args.chunk_states) *kept_word<G>(args, walk.pair, walk.chunk, walk.tile) = kept;
+  return kept;
+}
+
+/// out += weight * softmax v, of what dropout leaves; writes log_sum_exp.
 template <typename G>
 __device__ __forceinline__ void add_near(Block (&out)[kTiles], const Walk<G>& walk,
                                          const Loader<G>& load,
@@ -141,11 +155,14 @@ __device__ __forceinline__ void add_near(Block (&out)[kTiles], const Walk<G>& wa
   for (int r = 0; r < 2; ++r) {
     total[r] = quad_sum(total[r]);
     factor[r] = total[r] > 0.f ? __fdividef(weight, total[r]) : 0.f;
+    if constexpr (G::kDrops) factor[r] *= walk.args.keep_factor;
   }
+  const uint32_t kept = G::kDrops ? draw_kept(walk, band) : ~0u;
 #pragma unroll
   for (int k = 0; k < kMostGroups; ++k) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) p[k][i / 4][i % 4] *= factor[i % 4 / 2];
+    for (int i = 0; i < 8; ++i)
+      p[k][i / 4][i % 4] *= kept >> (8 * k + i) & 1 ? factor[i % 4 / 2] : 0.f;
     add_columns<G>(out, rounded(p[k]), load, seen[k] + G::kArea, 0);
   }
   const uint32_t live = walk.live_bits(walk.tile);
