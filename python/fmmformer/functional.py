@@ -95,7 +95,8 @@ def fmm_attention(
         token_mask: bool [B, N], True for a real token, any pattern. A masked token is dead, whatever it holds (NaN
             included): as a key it gives nothing, as a query its output is exactly 0, and its gradients are exactly 0.
         near_dropout: probability with which a band entry is dropped after the softmax; the others grow by
-            1 / (1 - near_dropout). This function has no training flag: pass 0 in evaluation.
+            1 / (1 - near_dropout). Rounded to a multiple of 2^-15, at most 1 - 2^-15. This function has no training
+            flag: pass 0 in evaluation.
         dropout_seed: int64 [1] on q's device; the same seed gives the same mask on every device and in backward.
             None: drawn from torch's generator when near_dropout > 0.
         layout: "bnhd", or "bhnd" for q, k, v and the result in the order [B, H, N, D]. Neither copies, but for most

@@ -211,12 +211,14 @@ def _loop_near(queries: list, keys: list, i: int, real: list[int], options: Opti
 
 
 def _loop_dropout(pair: int, i: int, j: int, options: Options) -> float:
-    """Entry (i, j) of the pair b * H + h takes word j % 4 of the block with counter (j / 4, i, pair, 0)."""
+    """Entries (i, j) of the pair b * H + h that share i // 16, i % 8, j // 16 and j % 8 // 2 share a block."""
     probability = options.get("near_dropout", 0.0)
     if probability == 0.0:
         return 1.0
-    word = philox([j // 4, i, pair, 0], int(options["dropout_seed"]))[j % 4]
-    return 0.0 if word < probability * 2**32 else 1 / (1 - probability)
+    counter = [j // 16 * 4 + j % 8 // 2, i // 16 * 8 + i % 8, pair, 0]
+    word = philox(counter, int(options["dropout_seed"]))[i // 8 % 2 * 2 + j // 8 % 2]
+    dropped = min(int(probability * 2**15 + 0.5), 2**15 - 1)
+    return 0.0 if (word >> j % 2 * 16) % 2**15 < dropped else 2**15 / (2**15 - dropped)
 
 
 def philox(counter: list[int], seed: int) -> list[int]:

@@ -42,8 +42,8 @@ def test_philox_gives_its_published_numbers() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2**40 + 17, -3])
 def test_the_mask_is_the_documented_function_of_seed_and_place(seed: int) -> None:
-    q, k, v = random_inputs(length=11)
-    options = dict(bandwidth=7, near_dropout=0.4, dropout_seed=torch.tensor([seed]))
+    q, k, v = random_inputs(length=37)
+    options = dict(bandwidth=19, near_dropout=0.4, dropout_seed=torch.tensor([seed]))
     expected = loop_attention(q, k, v, **options)
     assert_close(fmm_attention_reference(q, k, v, **options), expected, 1e-14)
     assert_close(fmm_attention(q, k, v, **options), expected, 1e-13)
@@ -70,6 +70,11 @@ def test_the_mean_over_seeds_is_the_output_without_dropout() -> None:
     assert error.max() < 6  # standard errors
 
 
+def test_a_probability_close_to_one_keeps_something_and_no_infinity() -> None:
+    kept = band_probabilities(200, 0.999999, SEED, batch=8)
+    assert torch.all(torch.isfinite(kept)) and 0 < int((kept > 0).sum()) < 100
+
+
 def test_the_same_seed_gives_the_same_mask_and_another_seed_another() -> None:
     first = band_probabilities(64, 0.5, SEED)
     assert same_bits(band_probabilities(64, 0.5, SEED), first)
@@ -79,7 +84,8 @@ def test_the_same_seed_gives_the_same_mask_and_another_seed_another() -> None:
 
 def test_masks_of_batch_entries_heads_rows_and_columns_are_unrelated() -> None:
     dropped = (band_probabilities(64, 0.5, SEED, batch=2) == 0).transpose(1, 2)  # [B, H, N, N]
-    for other in (dropped.flip(0), dropped.flip(1), dropped.roll(1, 2), dropped.roll(1, 3), dropped.roll(4, 3)):
+    rolled = [dropped.roll(shift, dim) for dim in (2, 3) for shift in (1, 2, 4, 8, 16)]
+    for other in (dropped.flip(0), dropped.flip(1), *rolled):
         assert 0.45 < (dropped == other).float().mean() < 0.55
 
 

@@ -79,7 +79,7 @@ void add_many_narrow_heads(Cases& cases) {
   cases.back().far_scale = -0.7;
   add("many_heads_of_32_channels_with_no_far_scale", 64, 5, {kElu});
   cases.back().far_scale = 0;
-  add("many_heads_of_32_channels_in_two_rounds", 70, 30, {kElu, kEluFlip, kTanh1});
+  add("many_heads_of_32_channels_several_a_block", 70, 30, {kElu, kEluFlip, kTanh1});
   cases.back().batch = 40, cases.back().near_dropout = 0.2;
   add("many_heads_of_32_channels_with_large_scores", 130, 30, {kElu});
   // Scores of hundreds leave fp32 with fewer digits than its bar asks for.

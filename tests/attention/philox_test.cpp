@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+#include <tuple>
+
 namespace fmmformer {
 namespace {
 
@@ -23,6 +26,32 @@ TEST(Philox, GivesTheKnownAnswers) {
 TEST(Philox, ThresholdIsTheShareOfAllWords) {
   EXPECT_EQ(dropout_threshold(0.0), 0u);
   EXPECT_EQ(dropout_threshold(0.5), 0x80000000u);
+}
+
+TEST(NearDropout, ThresholdIsTheShareOfFifteenBitsAndTheFactorItsOwn) {
+  EXPECT_EQ(near_dropout_threshold(0.0), 0u);
+  EXPECT_EQ(near_dropout_threshold(0.5), 0x4000u);
+  EXPECT_EQ(near_dropout_threshold(0.1), 3277u);
+  EXPECT_EQ(near_dropout_factor(0.0), 1.0);
+  EXPECT_EQ(near_dropout_factor(0.5), 2.0);
+  EXPECT_NEAR(near_dropout_factor(0.1), 1 / 0.9, 1e-5);
+}
+
+TEST(NearDropout, KeepsSomethingHoweverMuchIsDropped) {
+  EXPECT_EQ(near_dropout_threshold(0.9999999), 32767u);
+  EXPECT_EQ(near_dropout_factor(0.9999999), 32768.0);
+}
+
+TEST(NearDropout, EveryProbabilityHasBitsOfItsOwn) {
+  std::set<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>> places;
+  for (uint32_t i = 0; i < 48; ++i) {
+    for (uint32_t j = 0; j < 48; ++j) {
+      const PhiloxBlock counter = near_dropout_counter(i, j, 3);
+      EXPECT_THAT(counter.word, ElementsAre(testing::_, testing::_, 3, 0));
+      places.insert({counter.word[0], counter.word[1], near_dropout_word(i, j), j % 2});
+    }
+  }
+  EXPECT_EQ(places.size(), 48u * 48u);
 }
 
 }  // namespace

@@ -74,8 +74,8 @@ struct FmmOptions {
   double eps = 1e-6;                 // of kRowSum
   std::optional<double> near_scale;  // none: 1 / sqrt(D)
   double far_scale = 1.0;
-  double near_dropout =
-      0.0;  // on the band's probabilities; above 0 needs AttentionInputs::dropout_seed
+  double near_dropout = 0.0;  // on the band's probabilities: rounded to a multiple of 2^-15, at
+                              // most 1 - 2^-15; above 0 needs AttentionInputs::dropout_seed
 };
 
 }  // namespace fmmformer

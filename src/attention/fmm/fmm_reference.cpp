@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -31,19 +32,23 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
 
 // [B, H, N, N]: 0 where the probability (b, h, i, j) is dropped, 1 / (1 - p) where it is kept.
 Tensor dropout_factors(const Problem& problem, const Tensor& seed_tensor) {
-  const double p = problem.options.near_dropout;
+  // In units of 2^-15, of which one is kept at least.
+  const double p = std::min(std::floor(problem.options.near_dropout * 32768 + 0.5), 32767.0);
   const auto seed = static_cast<uint64_t>(seed_tensor.item<int64_t>());
-  const auto dropped_below = static_cast<uint32_t>(p * 4294967296.0);
   Tensor factors =
       at::empty({problem.batch, problem.heads, problem.length, problem.length}, at::kDouble);
   double* out = factors.data_ptr<double>();
   for (int64_t bh = 0; bh < problem.batch * problem.heads; ++bh) {
     for (int64_t i = 0; i < problem.length; ++i) {
       for (int64_t j = 0; j < problem.length; ++j) {
-        const auto words = philox(
-            {static_cast<uint32_t>(j / 4), static_cast<uint32_t>(i), static_cast<uint32_t>(bh), 0},
-            {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-        *out++ = words[j % 4] < dropped_below ? 0.0 : 1.0 / (1.0 - p);
+        // A block serves queries i and i + 8 of sixteen, and keys j, j + 1, j + 8 and j + 9.
+        const auto words =
+            philox({static_cast<uint32_t>(j / 16 * 4 + j % 8 / 2),
+                    static_cast<uint32_t>(i / 16 * 8 + i % 8), static_cast<uint32_t>(bh), 0},
+                   {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+        const uint32_t word = words[i / 8 % 2 * 2 + j / 8 % 2];
+        const uint32_t bits = (j % 2 == 0 ? word : word >> 16) & 0x7fff;
+        *out++ = bits < p ? 0.0 : 1.0 / (1.0 - p / 32768);
       }
     }
   }

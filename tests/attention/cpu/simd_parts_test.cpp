@@ -228,14 +228,19 @@ void CheckFeatureSlopes() {
 void CheckDropoutAgainstScalarPhilox() {
   const Dropout dropout{.seed = 0x123456789abcdef0, .head = 7, .probability = 0.25};
   const auto expected = [&](int64_t query, int64_t key) {
-    const PhiloxBlock block =
-        philox_block({{static_cast<uint32_t>(key / 4), static_cast<uint32_t>(query), 7, 0}},
-                     0x9abcdef0, 0x12345678);
-    return block.word[key % 4] < dropout_threshold(0.25) ? 0.0f : static_cast<float>(1 / 0.75);
+    const auto i = static_cast<uint32_t>(query), j = static_cast<uint32_t>(key);
+    const PhiloxBlock block = philox_block(near_dropout_counter(i, j, 7), 0x9abcdef0, 0x12345678);
+    const uint32_t bits = near_dropout_bits(block.word[near_dropout_word(i, j)], j);
+    return bits < near_dropout_threshold(0.25) ? 0.0f : static_cast<float>(1 / 0.75);
   };
   std::vector<float> row(kDropoutColumns);
-  dropout_for_query(dropout, 1000, 999, 130, row.data());
-  for (int64_t c = 0; c < 130; ++c) ASSERT_EQ(row[c], expected(1000, 999 + c));
+  for (const int64_t query : {1000, 1007, 1008, 1015}) {
+    for (const int64_t first : {999, 1000, 992, 0}) {
+      dropout_for_query(dropout, query, first, 130, row.data());
+      for (int64_t c = 0; c < 130; ++c)
+        ASSERT_EQ(row[c], expected(query, first + c)) << query << ", " << first + c;
+    }
+  }
 }
 
 }  // namespace fmmformer::cpu::HWY_NAMESPACE

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Near-field dropout factors (0 or 1 / (1 - p)) for tiles of the band, many Philox counters at a
-// time; philox.h says which word belongs to which probability.
+// time; philox.h says which bits belong to which probability.
 #if defined(FMMFORMER_DROPOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FMMFORMER_DROPOUT_INL_H_
 #undef FMMFORMER_DROPOUT_INL_H_
 #else
 #define FMMFORMER_DROPOUT_INL_H_
 #endif
+
+#include <cstring>
 
 #include "attention/philox.h"
 #include "hwy/highway.h"
@@ -32,11 +34,13 @@ HWY_INLINE void multiply_wide(D d, hn::Vec<D> a, uint32_t factor, hn::Vec<D>& lo
   high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
 }
 
-// The four words of the blocks with counters (group, query, head, 0), one block after the other.
+// Of the blocks with counters (group, query, head, 0) the words of one query of two, eight apart:
+// those of its keys from a multiple of sixteen on, and of the eight after these.
 template <class D>
-HWY_INLINE void philox_blocks(D d, const Dropout& dropout, hn::Vec<D> group, uint32_t query,
-                              uint32_t* words) {
-  auto c0 = group, c1 = hn::Set(d, query), c2 = hn::Set(d, dropout.head), c3 = hn::Zero(d);
+HWY_INLINE void philox_words(D d, const Dropout& dropout, hn::Vec<D> group, uint32_t query,
+                             uint32_t* HWY_RESTRICT words, uint32_t* HWY_RESTRICT next_words) {
+  auto c0 = group, c1 = hn::Set(d, query / 16 * 8 + query % 8), c2 = hn::Set(d, dropout.head),
+       c3 = hn::Zero(d);
   auto key0 = static_cast<uint32_t>(dropout.seed), key1 = static_cast<uint32_t>(dropout.seed >> 32);
   for (int round = 0; round < kPhiloxRounds; ++round) {
     auto low0 = c0, high0 = c0, low1 = c2, high1 = c2;
@@ -47,17 +51,19 @@ HWY_INLINE void philox_blocks(D d, const Dropout& dropout, hn::Vec<D> group, uin
     c1 = low1, c3 = low0;
     key0 += kPhiloxKeyStep0, key1 += kPhiloxKeyStep1;
   }
-  hn::StoreInterleaved4(c0, c1, c2, c3, d, words);
+  const bool upper = query / 8 % 2 != 0;
+  hn::Store(upper ? c2 : c0, d, words);
+  hn::Store(upper ? c3 : c1, d, next_words);
 }
 
 // Rows are multiplied in whole vectors: what overhangs is 0 then, not whatever the scratch held
 // before.
 template <typename Real>
-HWY_INLINE void factors_from_words(const Dropout& dropout, const uint32_t* words, int64_t count,
-                                   Real* factors) {
-  const uint32_t threshold = dropout_threshold(dropout.probability);
-  const auto kept = static_cast<Real>(1.0 / (1.0 - dropout.probability));
-  for (int64_t c = 0; c < count; ++c) factors[c] = words[c] < threshold ? Real(0) : kept;
+HWY_INLINE void factors_from_bits(const Dropout& dropout, const uint16_t* bits, int64_t count,
+                                  Real* factors) {
+  const auto threshold = static_cast<uint16_t>(near_dropout_threshold(dropout.probability));
+  const auto kept = static_cast<Real>(near_dropout_factor(dropout.probability));
+  for (int64_t c = 0; c < count; ++c) factors[c] = (bits[c] & 0x7fff) < threshold ? Real(0) : kept;
   const int64_t lanes = hn::Lanes(hn::ScalableTag<Real>());
   for (int64_t c = count; c % lanes != 0; ++c) factors[c] = Real(0);
 }
@@ -70,14 +76,22 @@ template <typename Real>
 HWY_NOINLINE void dropout_for_query(const Dropout& dropout, int64_t query, int64_t first_key,
                                     int64_t count, Real* factors) {
   const hn::ScalableTag<uint32_t> d;
-  constexpr int64_t kLanes = hn::MaxLanes(d);
-  HWY_ALIGN uint32_t words[kDropoutColumns + 8 * kLanes];
-  const int64_t first_group = first_key >> 2, groups = ((first_key + count + 3) >> 2) - first_group;
-  for (int64_t g = 0; g < groups; g += kLanes) {
-    philox_blocks(d, dropout, hn::Iota(d, static_cast<uint32_t>(first_group + g)),
-                  static_cast<uint32_t>(query), words + 4 * g);
+  // Sixteen keys are four blocks, and of each two words of two keys' bits.
+  constexpr int64_t kLanes = hn::MaxLanes(d), kBlocks = 4, kEight = 8;
+  static_assert(kLanes % kBlocks == 0);
+  HWY_ALIGN uint32_t words[kLanes], next_words[kLanes];
+  uint16_t bits[kDropoutColumns + 16 + kLanes * 4];
+  const int64_t begin = first_key & ~int64_t{15};
+  for (int64_t key = begin; key < first_key + count; key += kLanes * 4) {
+    philox_words(d, dropout, hn::Iota(d, static_cast<uint32_t>(key / 4)),
+                 static_cast<uint32_t>(query), words, next_words);
+    for (int64_t group = 0; group < kLanes; group += kBlocks) {
+      uint16_t* to = bits + (key - begin) + group * 4;
+      std::memcpy(to, words + group, kEight * sizeof(uint16_t));
+      std::memcpy(to + kEight, next_words + group, kEight * sizeof(uint16_t));
+    }
   }
-  factors_from_words(dropout, words + (first_key - 4 * first_group), count, factors);
+  factors_from_bits(dropout, bits + (first_key - begin), count, factors);
 }
 
 }  // namespace fmmformer::cpu::HWY_NAMESPACE

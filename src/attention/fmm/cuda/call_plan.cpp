@@ -45,7 +45,9 @@ Call::Call(const Problem& problem, const AttentionInputs& inputs, const BlendWei
   check_build_for_gpu("fmm_attention");
   if (inputs.token_mask) mask_ = inputs.token_mask->contiguous();
   const cudaDeviceProp& device = *at::cuda::getCurrentDeviceProperties();
-  const Gpu gpu{static_cast<int>(device.sharedMemPerBlockOptin), 10 * device.major + device.minor};
+  const Gpu gpu{.shared_bytes = static_cast<int>(device.sharedMemPerBlockOptin),
+                .reserved_bytes = static_cast<int>(device.reservedSharedMemPerBlock),
+                .capability = 10 * device.major + device.minor};
   common_ = common_args();
   common_.walks = suitable_walks(args_of(everything_at_once(), /*keys_are_rows=*/false), gpu);
   better_in_fp32_ = (common_.element == Element::kFloat16 && fp32_has_better_walks(gpu)) ||
@@ -186,8 +188,8 @@ SweepArgs Call::args_of(const Pass& pass, bool keys_are_rows) const {
     args.right = static_cast<int>(options.window->right);
     args.near_scale = static_cast<float>(*options.near_scale);
     if (options.near_dropout > 0) {
-      args.keep_factor = static_cast<float>(1.0 / (1.0 - options.near_dropout));
-      args.drop_below = dropout_threshold(options.near_dropout);
+      args.keep_factor = static_cast<float>(near_dropout_factor(options.near_dropout));
+      args.drop_below = near_dropout_threshold(options.near_dropout);
       args.dropout_seed = inputs_.dropout_seed->const_data_ptr<int64_t>();
     }
     args.halo_before = halo_of(keys_are_rows ? args.right : args.left);

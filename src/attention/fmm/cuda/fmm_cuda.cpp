@@ -42,12 +42,14 @@ Call::Kept Call::empty_kept(Keep keep) const {
     far_shape = {batch, heads, maps, problem_.head_dim, problem_.value_dim};
     far_key_shape = {batch, heads, maps, problem_.head_dim};
   }
+  // What both sides' gradients of narrow heads need of rows is among the states.
+  const bool keeps_rows = !(kept.chunk_states && common_.walks == Walks::kNarrow);
   const bool row_sums = maps > 0 && options.normaliser == Normaliser::kRowSum;
   // A graph of torch.compile takes them for what the schema says: apart.
   const int64_t most_together = keep == Keep::kForBackward ? kSmallCall : 0;
   auto [log_sum_exp, normalisers, far_sums, far_key_sums] =
-      empty_tensors({{shape_if(options.window.has_value(), {batch, heads, length})},
-                     {shape_if(row_sums, {batch, heads, maps, length})},
+      empty_tensors({{shape_if(keeps_rows && options.window.has_value(), {batch, heads, length})},
+                     {shape_if(keeps_rows && row_sums, {batch, heads, maps, length})},
                      {far_shape},
                      {far_key_shape}},
                     most_together);

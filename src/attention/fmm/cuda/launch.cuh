@@ -42,6 +42,31 @@ cudaError_t launch_clusters(void (*kernel)(Parameters...), dim3 blocks, int clus
   config.attrs = &size, config.numAttrs = 1;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
+/// A launch that need not wait for the end of the kernel before it, if that lets it
+/// (let_next_begin): it awaits what it needs itself (await_kernel_before). Compute capability 9.0
+/// alone.
+template <typename... Parameters>
+cudaError_t launch_early(void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                         cudaStream_t stream,
+                         const std::type_identity_t<Parameters>&... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks, config.blockDim = threads, config.stream = stream;
+  config.attrs = &early, config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+__device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void await_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
 template <typename... Parameters>
 cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 blocks, int threads,
                           int64_t shared_bytes, cudaStream_t stream,

@@ -3,6 +3,8 @@
 #include "attention/fmm/cuda/sweep.h"
 
 #include <algorithm>
+#include <cmath>
+#include <initializer_list>
 
 #include "attention/fmm/cuda/architectures.h"
 #include "attention/fmm/cuda/chunks/both_sides/launcher.cuh"
@@ -10,20 +12,19 @@
 #include "attention/fmm/cuda/chunks/warpgroup/launcher.cuh"
 #include "attention/fmm/cuda/chunks_fp32/launcher.cuh"
 #include "attention/fmm/cuda/fewer_channels.cuh"
+#include "attention/fmm/cuda/launch.cuh"
 #include "attention/fmm/cuda/launcher.cuh"
 #include "attention/fmm/cuda/narrow/launcher.cuh"
 #include "attention/fmm/cuda/narrow_fp32/launcher.cuh"
+#include "attention/fmm/cuda/reduction.cuh"
 #include "attention/fmm/cuda/roles/launcher.cuh"
 #include "attention/fmm/cuda/strips/launcher.cuh"
 #include "attention/fmm/cuda/tile.cuh"
 #include "attention/fmm/cuda/warpgroups/launcher.cuh"
-#include "attention/fmm/cuda/weight_gradients.cuh"
 #include "attention/fmm/cuda/whole/launcher.cuh"
 
 namespace fmmformer::cuda {
 namespace {
-
-constexpr int kThreads = 256;
 
 /// Calls body(launcher, what its passes carry) for the call's arithmetic and head size.
 template <typename Body>
@@ -113,23 +114,11 @@ __global__ void scan_kernel(ScanRows sums, ScanRows key_sums, int64_t pairs, int
   if (scan == Scan::kTotal) rows.totals[pair * rows.totals_stride + element] = sum;
 }
 
-// A block has kNumbers neighbouring numbers of a gradient, whose sums lie side by side where they
-// are of different channels: sums over everything that a number stands for, always in the same
-// order.
-template <typename Index, int kNumbers>
-__global__ void reduce_kernel(const __grid_constant__ SweepArgs args, int channel_step) {
-  constexpr int kShares = kThreads / kNumbers;  // threads of a number
-  const int share = threadIdx.x / kNumbers;
-  const WeightTerms<Index> terms(args, channel_step,
-                                 int64_t(blockIdx.x) * kNumbers + threadIdx.x % kNumbers);
-  __shared__ double parts[kThreads];
-  parts[threadIdx.x] = terms.sum(args.weight_sums, share, kShares);
-  __syncthreads();
-  for (int half = kShares / 2; half > 0; half /= 2) {
-    if (share < half) parts[threadIdx.x] += parts[threadIdx.x + half * kNumbers];
-    __syncthreads();
-  }
-  if (share == 0) store_weight(terms.gradient, terms.index, parts[threadIdx.x]);
+/// The sums that every number has of each head: of batch entries, unless a thread block has
+/// several.
+int64_t summed_rows(const SweepArgs& args) {
+  if (args.walks != Walks::kNarrow || args.precise || !args.chunk_states) return args.batch;
+  return narrow::Launcher::gradient_blocks(args);
 }
 
 /// All of the operator's maps, the first ones of the paper's, in bf16 or fp32.
@@ -169,6 +158,10 @@ bool fits_whole(const SweepArgs& args, int shared_bytes) {
 bool fits_narrow(const SweepArgs& args, const Gpu& gpu) {
   const int shared_bytes = args.precise ? narrow_fp32::kSharedBytes : narrow::kSharedBytes,
             fewest_pairs = args.precise ? narrow_fp32::kFewestPairs : narrow::kFewestPairs;
+  if (!args.precise &&
+      (gpu.reserved_bytes != narrow::kSharedBegin || args.drop_below > narrow::kMostDropped ||
+       std::abs(args.far_scale) < narrow::kLeastFarScale))
+    return false;
   return gpu.capability == 90 && args.causal && args.head_dim == narrow::kDim &&
          !args.uniform_weights && near_fits(args, narrow::kFarthest) &&
          args.length <= narrow::kLongest && args.batch * args.heads >= fewest_pairs &&
@@ -354,11 +347,22 @@ cudaError_t reduce_weight_sums(const SweepArgs& args, cudaStream_t stream) {
   if (count == 0 || done) return cudaSuccess;
   SweepArgs all = args;
   all.value_dim = args.all_channels;
+  if (args.heads > 0) all.batch = summed_rows(args);
+  if (reduces_in_rows(args)) {
+    const dim3 blocks(args.all_channels / kWarpSize, args.heads, args.all_maps + 1);
+    const dim3 threads(kWarpSize, kThreads / kWarpSize);
+    const int rows = static_cast<int>(all.batch);
+    // The narrow heads' gradients let it begin early.
+    if (args.walks == Walks::kNarrow && args.chunk_states)
+      return launch_early(reduce_rows_kernel, blocks, threads, stream, args, rows);
+    reduce_rows_kernel<<<blocks, threads, 0, stream>>>(args, rows);
+    return cudaGetLastError();
+  }
   const int pass_channels =
       with_launcher(all, [](auto, auto shape) { return int(shape.kValueDim); });
   // Neighbours together where a number has few terms, which few threads add up.
   const auto has_rows = [&](const WeightGradient& gradient, int maps) {
-    const int64_t terms = args.batch * args.segments * (gradient.heads == 1 ? args.heads : 1) *
+    const int64_t terms = all.batch * args.segments * (gradient.heads == 1 ? args.heads : 1) *
                           (gradient.maps == 1 ? maps : 1);
     return gradient.channels % kWarpSize == 0 && terms <= 128;
   };
@@ -366,7 +370,7 @@ cudaError_t reduce_weight_sums(const SweepArgs& args, cudaStream_t stream) {
       has_rows(args.far_gradient, args.all_maps) && has_rows(args.near_gradient, 1);
   const auto reduce = [&](auto* kernel) {
     kernel<<<static_cast<unsigned>(in_rows ? count / kWarpSize : count), kThreads, 0, stream>>>(
-        args, args.uniform_weights ? pass_channels : 1);
+        all, args.uniform_weights ? pass_channels : 1);
   };
   if (has_many_weight_sums(args))
     in_rows ? reduce(reduce_kernel<int64_t, kWarpSize>) : reduce(reduce_kernel<int64_t, 1>);

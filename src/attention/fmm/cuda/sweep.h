@@ -103,8 +103,8 @@ struct SweepArgs {
   bool has_near = false;
   int left = 0, right = 0;
   float near_scale = 1;
-  float keep_factor = 1;  // 1 / (1 - dropout)
-  uint32_t drop_below = 0;
+  float keep_factor = 1;    // 1 / (1 - dropout)
+  uint32_t drop_below = 0;  // of fifteen bits
   const int64_t* dropout_seed = nullptr;
 
   bool causal = false;
@@ -193,8 +193,9 @@ __host__ __device__ inline bool is_of_no_use(const SweepArgs& args, int segment,
 
 /// What the choice of kernels asks of a GPU.
 struct Gpu {
-  int shared_bytes = 0;  // that a thread block may have
-  int capability = 0;    // ten times the compute capability
+  int shared_bytes = 0;    // that a thread block may have
+  int reserved_bytes = 0;  // before those: the GPU's own
+  int capability = 0;      // ten times the compute capability
 };
 
 /// The oldest GPUs that the kernels are compiled for, as Gpu::capability says it; 0 where the
@@ -250,7 +251,7 @@ cudaError_t scan_states(const SweepArgs& args, const States& states, Scan scan,
 /// of the calls of Walks::kWarpgroups that gradient_segments serves, given `clusters`. Not for
 /// `made`. 0: none does.
 int forward_segments(const SweepArgs& args, const Gpu& gpu);
-/// Writes out, log_sum_exp, normalisers.
+/// Writes out and, unless chunk_states of Walks::kNarrow have them, log_sum_exp and normalisers.
 cudaError_t forward_sweep(const SweepArgs& args, cudaStream_t stream);
 /// Writes dq and row_dots (Walks::kNarrow: records); weight_sums where weights are uniform. Given
 /// `progress` or `clusters`, all that key_sweep writes as well; so with Walks::kWhole, and no

@@ -117,33 +117,55 @@ template <typename G, typename Map>
 __device__ __forceinline__ void make_features(Map map, Fragments& f, uint32_t tile, uint32_t lane) {
   Inputs<G>(tile, lane).features(map, f);
 }
-/// sum += gradient with respect to a map's rows f, times the map's slope. Rows of elu and elu_flip
-/// tell it themselves, min(f, 1); for tanh1, and for unit features, the tile is loaded again.
-template <typename G, int kMap>
-__device__ __forceinline__ void add_input_gradient(MapIndex<kMap> map, const Fragments& f,
-                                                   uint32_t tile, uint32_t lane, Rows& sum,
-                                                   const Rows& gradient) {
-  if constexpr (G::kUnit) {
-    Inputs<G>(tile, lane).add_unit_gradient(map, sum, gradient);
-  } else {
+/// A map's slopes in sixteen rows, which feature rows f tell: elu's min(f, 1), elu_flip's the same
+/// with a minus, tanh1's 1 - t^2 = (1 + t) (2 - (1 + t)).
+template <typename G>
+struct Slopes {
+  float of[kBlocks * 4][2];
+
+  __device__ __forceinline__ Slopes(int map, const Fragments& f)
+      : Slopes(
+            map, f, [](Pair phi, int) { return __hmin2(phi, both(1.f)); },
+            [](Pair phi, int) { return __hmul2(phi, __hsub2(both(2.f), phi)); }) {}
+  /// `of_elu(f, r)` and `of_tanh(f, r)` of row g + 8 r.
+  template <typename OfElu, typename OfTanh>
+  __device__ __forceinline__ Slopes(int map, const Fragments& f, const OfElu& of_elu,
+                                    const OfTanh& of_tanh) {
+    const uint32_t sign = map == 1 ? 0x80000000u : 0u;
+    const auto each = [&](const auto& slope) {
 #pragma unroll
-    for (int s = 0; s < kBlocks; ++s) {
-      Fragment x = f[s];
-      if (kMap == 2) x = load_matrix(tile + (by_row(lane) ^ s * 32));
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        float low, high;
-        if constexpr (kMap == 2) {
-          slope_pair<kMap>(x.r[j], 0, low, high);
-        } else {
-          Bf16::unpack(as_bits(__hmin2(as_pair(x.r[j]), both(1.f))), low, high);
-          if (kMap == 1) low = -low, high = -high;
-        }
-        float* to = sum[s][j / 2] + j % 2 * 2;
-        const float* df = gradient[s][j / 2] + j % 2 * 2;
-        to[0] += df[0] * low, to[1] += df[1] * high;
+      for (int i = 0; i < kBlocks * 4; ++i) {
+        const uint32_t pair = as_bits(slope(as_pair(f[i / 4].r[i % 4]), i % 2));
+        // An instruction each: a sum of the uppermost bits alone turns the sign over, as `^` does.
+        of[i][0] = __uint_as_float(pair * 0x10000u + sign);
+        of[i][1] = __uint_as_float((pair & 0xffff0000u) ^ sign);
       }
+    };
+    if (G::kMaps > 2 && map == 2)
+      each(of_tanh);
+    else
+      each(of_elu);
+  }
+  /// sum += gradient with respect to the map's rows, times the slopes.
+  __device__ __forceinline__ void add(Rows& sum, const Rows& gradient) const {
+#pragma unroll
+    for (int i = 0; i < kBlocks * 8; ++i) {
+      const int block = i / 8, j = i % 8 / 2;
+      sum[block][j / 2][j % 2 * 2 + i % 2] +=
+          gradient[block][j / 2][j % 2 * 2 + i % 2] * of[block * 4 + j][i % 2];
     }
+  }
+};
+/// sum += gradient with respect to a map's rows f, times the map's slope. Unit features' tile is
+/// loaded again.
+template <typename G>
+__device__ __forceinline__ void add_input_gradient(int map, const Fragments& f, uint32_t tile,
+                                                   uint32_t lane, Rows& sum, const Rows& gradient) {
+  if constexpr (G::kUnit) {
+    const Inputs<G> x(tile, lane);
+    with_map<G>(map, [&](auto number) { x.add_unit_gradient(number, sum, gradient); });
+  } else {
+    Slopes<G>(map, f).add(sum, gradient);
   }
 }
 

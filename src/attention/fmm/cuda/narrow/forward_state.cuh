@@ -15,7 +15,7 @@ namespace fmmformer::cuda::narrow {
 template <typename G>
 __device__ __forceinline__ uint64_t values_and_ones(const Sequence<G>& at) {
   const uint32_t values = at.band_chunk(1, 0);
-  return with_columns_of(rows_operand(values), values, at.memory + G::kUnits);
+  return with_columns_of(rows_operand(values), values, kMemory + G::kUnits);
 }
 constexpr int64_t kToNextValues = (kTileBytes >> 4) - (int64_t(kTileBytes >> 4) << 16);
 
@@ -73,7 +73,7 @@ struct ForwardState {
 #pragma unroll
       for (int s = 0; s < kBlocks; ++s) {
         const Fragment f = rounded(sums[i][s]);
-        store_turned_matrix(at.memory + place + s * kTileBytes + (by_row(at.lane) ^ block(at) * 32),
+        store_turned_matrix(kMemory + place + s * kTileBytes + (by_row(at.lane) ^ block(at) * 32),
                             f);
       }
       // As two numbers, the second what rounding the first took away, in rows of their own: four

@@ -59,6 +59,7 @@ __device__ __forceinline__ void far_key(const Sequence<G>& at, Rows& dk, Rows& d
                                         float (&weight_sums)[G::kFields]) {
   constexpr int kTileStep = kTileBytes >> 4;
   const uint64_t grads = rows_operand(at.band_chunk(1, 0));
+  const Diagonal</*kBefore=*/true> diagonal(at.lane);
   each_map_in_turn<G>([&](int l) {
     const uint64_t queries = rows_operand(at.features(0)) + l * kChunkStep,
                    state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
@@ -71,7 +72,7 @@ __device__ __forceinline__ void far_key(const Sequence<G>& at, Rows& dk, Rows& d
       begin_64<false>(scores, x[0], queries), begin_64<true>(scores, x[1], queries + 2);
       await_warpgroup_products();
       arrived(scores);
-      round_seen</*kBefore=*/true>(inner, scores, at.warp);
+      round_seen(inner, scores, at.warp, diagonal);
     }
     {
       Rows value_sum;
@@ -104,7 +105,7 @@ __device__ __forceinline__ void far_key(const Sequence<G>& at, Rows& dk, Rows& d
       begin_64<true>(products, v[0], grads), begin_64<true>(products, v[1], grads + 2);
       await_warpgroup_products();
       arrived(products);
-      round_seen</*kBefore=*/true>(inner, products, at.warp);
+      round_seen(inner, products, at.warp, diagonal);
     }
     Rows dx;
     const float* after = at.sums(l) + lane_id() % 4 * 2;
@@ -120,8 +121,7 @@ __device__ __forceinline__ void far_key(const Sequence<G>& at, Rows& dk, Rows& d
     for (int t = 0; t < kTiles; ++t) begin_32<true, true>(dx, inner[t], queries + t * kTileStep);
     await_warpgroup_products();
     arrived(dx);
-    with_map<G>(l,
-                [&](auto map) { add_input_gradient<G>(map, x, at.own_tile(0), at.lane, dk, dx); });
+    add_input_gradient<G>(l, x, at.own_tile(0), at.lane, dk, dx);
   });
 }
 
@@ -129,11 +129,14 @@ template <typename G>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     key_kernel(const __grid_constant__ SweepArgs args) {
   Sequence<G> at(args);
+  if (at.b >= args.batch) return;
   at.chunk = at.chunks - 1;
+  const float weight = at.own_weight();
   at.find_live();
   at.find_bases();
-  at.load_weights();
+  at.clear_states();
   if (args.has_near) Band<G>::fill(args);
+  at.keep_weight(weight);
   __syncthreads();
   at.copy_band(0, kQ, kGradOut);
   at.copy_own(0, kK, kV);

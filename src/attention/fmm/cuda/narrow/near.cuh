@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The near field of sixteen queries: softmax over the keys of their own tile and of the two before.
 //
-// Of sixteen keys a lane has four neighbours, 4t to 4t + 3, for each of its two queries: rows of k
-// and v are loaded in that order. One draw of dropout's bits is then one lane's, with nothing to
-// exchange. Lanes 0 and 1 of four have the first two neighbours in the first half of the columns,
-// lanes 2 and 3 in the second: eight rows of a half are then in different banks. Backward, the
-// queries' sweep leaves the bits for the keys'.
+// One draw of dropout's bits is what a lane holds of sixteen keys (attention/philox.h). Of the 48
+// keys a query sees at most forty: the last eight are after the first eight queries, and the first
+// eight are too far from the last eight. Backward, the queries' sweep leaves the bits for the
+// keys'.
 #pragma once
 
 #include "attention/fmm/cuda/dropout.cuh"
@@ -13,16 +12,19 @@
 
 namespace fmmformer::cuda::narrow {
 
-/// The key of sixteen that is number `i` of the eight in half `half` of the columns.
-__device__ __forceinline__ uint32_t key_of(uint32_t half, uint32_t i) {
-  return i / 2 * 4 + (half ^ i / 4) * 2 + i % 2;
+/// Whether no query sees what element i of a group's Block holds: see above.
+__device__ __forceinline__ constexpr bool is_unseen(int group, int i) {
+  const bool upper_keys = i / 4 == 1, upper_queries = i % 4 / 2 == 1;
+  return (group == 0 && !upper_keys && upper_queries) ||
+         (group == kGroups - 1 && upper_keys && !upper_queries);
 }
-/// What a lane adds to a tile's address to load keys in that order: for scores; and turned.
-__device__ __forceinline__ uint32_t by_key(uint32_t lane) {
-  return place(key_of(lane / 16, lane % 8), lane / 8 % 2);
+/// Dropout's bits of a lane: where those of register r of a group's Fragment are, the pair's second
+/// sixteen further. Of two registers the pairs are the same places of bytes: see Band::drop.
+__device__ __forceinline__ constexpr uint32_t kept_bits(int group, int r) {
+  return 0x10001u << (r % 2 * 8 + 7 - (group * 2 + r / 2));
 }
-__device__ __forceinline__ uint32_t by_turned_key(uint32_t lane) {
-  return place(key_of(lane / 8 % 2, lane % 8), lane / 16);
+__device__ __forceinline__ constexpr uint32_t kept_bit(int group, int i) {
+  return kept_bits(group, i / 4 * 2 + i % 4 / 2) & (i % 2 ? 0xffff0000u : 0xffffu);
 }
 
 /// What sixteen rows see of the three tiles that end with their own. A score's sum begins with 0
@@ -37,34 +39,33 @@ struct Band {
     // The same in every lane, as the compiler sees from the shuffle.
     seed = G::kDrops ? __shfl_sync(~0u, dropout_seed(at.args), 0) : 0;
   }
-  /// By all threads; a barrier must follow. Element i of a lane: row g + i / 2 * 8, and column
-  /// number 2t + i % 2 of the eight.
+  /// By all threads; a barrier must follow. Of eight keys and the first eight queries, for a lane's
+  /// two; eight later queries see of the eight keys after them the same.
   static __device__ void fill(const SweepArgs& args) {
 #pragma unroll 1
-    for (int i = threadIdx.x; i < 2 * kGroups * kWarpSize; i += blockDim.x) {
-      const uint32_t group = i / 64, half = i / 32 % 2, lane = i % 32, number = lane % 4 * 2;
-      const uint32_t key =
-          group * kBlockDim + (G::kOfKeys ? half * 8 + number : key_of(half, number));
-      // Of the first; the others are a column, eight rows, and both further.
-      const int apart = int(lane / 4) + 2 * kBlockDim - int(key);
+    for (int i = threadIdx.x; i < kSeenEights * kWarpSize; i += blockDim.x) {
+      const int lane = i % kWarpSize;
+      const int apart = lane / 4 + 2 * kBlockDim - (i / kWarpSize * 8 + lane % 4 * 2);
       const auto bias = [&](int tokens) {
         return tokens >= 0 && tokens <= args.left ? 0.f : -INFINITY;
       };
-      shared_at<float4>(G::kBias)[i] =
-          make_float4(bias(apart), bias(apart - 1), bias(apart + 8), bias(apart + 7));
+      shared_at<float2>(G::kBias)[i] = make_float2(bias(apart), bias(apart - 1));
     }
   }
   __device__ __forceinline__ void begin_scores(Block& c, int group) const {
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const float4 bias = shared_at<float4>(G::kBias)[(group * 2 + n) * kWarpSize + at.lane];
-      c[n][0] = bias.x, c[n][1] = bias.y, c[n][2] = bias.z, c[n][3] = bias.w;
+    for (int i = 0; i < 4; ++i) {
+      const int eight = group * 2 + i / 2 - i % 2;
+      const bool seen = eight >= 0 && eight < kSeenEights;
+      const float2 bias = seen ? shared_at<float2>(G::kBias)[eight * kWarpSize + at.lane]
+                               : make_float2(-INFINITY, -INFINITY);
+      c[i / 2][i % 2 * 2] = bias.x, c[i / 2][i % 2 * 2 + 1] = bias.y;
     }
   }
   /// Scores of the warp's queries with the keys of a group.
   __device__ __forceinline__ void scores(Block& c, const Fragments& q, int group) const {
     begin_scores(c, group);
-    const uint32_t tile = at.band_tile(0, at.warp - 2 + group), lane = by_key(at.lane);
+    const uint32_t tile = at.band_tile(0, at.warp - 2 + group), lane = by_column(at.lane);
 #pragma unroll
     for (int s = 0; s < kBlocks; ++s)
       add_product(c, q[s], of_right(load_matrix(tile + (lane ^ s * 32))));
@@ -81,86 +82,103 @@ struct Band {
     if ((live[0] & live[1] & live[2]) == 0xffffu) return;
 #pragma unroll
     for (int i = 0; i < kGroups * 8; ++i) {
-      const uint32_t key = key_of(i / 4 % 2, at.quad() * 2 + i % 2);
+      const uint32_t key = i / 4 % 2 * 8 + at.quad() * 2 + i % 2;
       if (!(live[i / 8] >> key & 1)) c[i / 8][i / 4 % 2][i % 4] = -INFINITY;
     }
   }
   /// Products of the warp's rows of grad_out with the values of a group.
   __device__ __forceinline__ void products(Block& c, const Fragments& grad, int group) const {
-    const uint32_t tile = at.band_tile(1, at.warp - 2 + group), lane = by_key(at.lane);
+    const uint32_t tile = at.band_tile(1, at.warp - 2 + group), lane = by_column(at.lane);
     begin_product(c, grad[0], of_right(load_matrix(tile + lane)));
     add_product(c, grad[1], of_right(load_matrix(tile + (lane ^ 32))));
   }
   /// sum += p (rows of a group), of k or v.
   __device__ __forceinline__ void add_rows(Rows& sum, const Fragment& p, int which,
                                            int group) const {
-    const uint32_t tile = at.band_tile(which, at.warp - 2 + group), lane = by_turned_key(at.lane);
+    const uint32_t tile = at.band_tile(which, at.warp - 2 + group), lane = by_row(at.lane);
 #pragma unroll
     for (int s = 0; s < kBlocks; ++s)
       add_product(sum[s], p, of_right(load_turned_matrix(tile + (lane ^ s * 32))));
   }
-  /// Which elements are kept: bit group * 8 + i, i as in a Block.
-  __device__ __forceinline__ uint32_t draw_bits() const {
-    PhiloxBlock draws[kDraws];
-    draw(draws);
-    // What is kept carries, and the carry is the next bit: two instructions. Halves side by side.
-    const uint32_t limit = 0u - at.args.drop_below;
-    constexpr int kHalf = kGroups * 4;
-    uint32_t low = 0, high = 0;
+  /// Draws which probabilities of a tile's queries, counted from the sequence's first, are kept:
+  /// those of a group, or all. See kept_bits.
+  __device__ __forceinline__ uint32_t draw(int tile, int group) const {
+    const PhiloxBlock block = philox_block(
+        lane_counter(tile * kBlockDim, (tile - 2 + group) * kBlockDim, at.pair, at.lane), seed);
+    const uint32_t below = at.args.drop_below * 0x10001u;
+    uint32_t bits = 0;
 #pragma unroll
-    for (int i = kHalf - 1; i >= 0; --i)
-      add_bit(low, word_of(draws, i), limit), add_bit(high, word_of(draws, kHalf + i), limit);
-    const uint32_t bits = high << kHalf | low, halves = 0x0f0f0fu;
-    return at.quad() < 2 ? bits : (bits & halves) << 4 | (bits >> 4 & halves);
+    for (int r = 0; r < 4; ++r)
+      bits |= at_least(block.word[r % 2 * 2 + r / 2], below) & kept_bits(0, r);
+    return bits >> group * 2;
+  }
+  __device__ __forceinline__ uint32_t draw(int tile) const {
+    uint32_t bits = 0;
+#pragma unroll 1
+    for (int group = 0; group < kGroups; ++group) bits |= draw(tile, group);
+    return bits;
+  }
+  /// Zeros for those that are not kept. A shift brings the bits of two registers to the highest of
+  /// their bytes, which prmt makes bytes of.
+  static __device__ __forceinline__ void drop(Fragment (&f)[kGroups], uint32_t bits) {
+#pragma unroll
+    for (int i = 0; i < kGroups * 4; ++i) {
+      uint32_t kept;
+      asm("prmt.b32 %0, %1, 0, %2;\n"
+          : "=r"(kept)
+          : "r"(bits << i / 2), "r"(i % 2 ? 0xbb99 : 0xaa88));
+      f[i / 4].r[i % 4] &= kept;
+    }
   }
 
  private:
-  static constexpr int kDraws = 2 * kGroups - 1;
+  static constexpr int kSeenEights = 2 * kGroups - 1;  // that a query may see
 
-  static __device__ __forceinline__ void add_bit(uint32_t& bits, uint32_t word, uint32_t limit) {
-    asm("{\n.reg .u32 sum;\nadd.cc.u32 sum, %1, %2;\naddc.u32 %0, %0, %0;\n}\n"
-        : "+r"(bits)
+  /// All bits of each half of which the lower fifteen are not below `limit`: as fp16 numbers have
+  /// the order of their bits. Those above infinity compare with nothing, and are kept.
+  static __device__ __forceinline__ uint32_t at_least(uint32_t word, uint32_t limit) {
+    uint32_t kept;
+    asm("{\n.reg .b32 bits;\nabs.f16x2 bits, %1;\nset.geu.u32.f16x2 %0, bits, %2;\n}\n"
+        : "=r"(kept)
         : "r"(word), "r"(limit));
-  }
-  /// What an element, group * 8 + its number in a Block, has of the draws in a quad's first lanes.
-  static __device__ __forceinline__ uint32_t word_of(const PhiloxBlock (&draws)[kDraws], int i) {
-    const int draw = i / 8 * 2 + i / 2 % 2;
-    return draws[draw == 4 ? 1 : draw == 5 ? 4 : draw].word[i / 4 % 2 * 2 + i % 2];
-  }
-  /// Of the oldest group's lower rows a lane sees nothing where it sees something of its own
-  /// group's upper rows, and the other way round: one draw serves both.
-  __device__ __forceinline__ void draw(PhiloxBlock (&draws)[kDraws]) const {
-    const int quad = int(at.quad()), first = (at.tile() - 2) * 4 + quad,
-              query = at.tile() * kBlockDim + int(at.row(0));
-#pragma unroll
-    for (int i = 0; i < kDraws; ++i) {
-      // Group i / 2 and rows g + i % 2 * 8; the last: see above.
-      const bool shared = i == 1;
-      const int group = shared ? (quad < 2 ? 2 : 0) : (i == 4 ? 2 : i / 2),
-                row = shared ? (quad < 2 ? 0 : 8) : (i == 4 ? 8 : i % 2 * 8);
-      draws[i] = {{static_cast<uint32_t>(first + group * 4), static_cast<uint32_t>(query + row),
-                   static_cast<uint32_t>(at.pair), 0}};
-    }
-    philox_blocks(draws);
-  }
-  /// philox_block of them all, round by round, so that there is one key at a time.
-  template <int kCount>
-  __device__ __forceinline__ void philox_blocks(PhiloxBlock (&draws)[kCount]) const {
-    uint32_t keys[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
-#pragma unroll
-    for (int round = 0; round < kPhiloxRounds; ++round) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) draws[i] = philox_round(draws[i], keys[0], keys[1]);
-      keys[0] += kPhiloxKeyStep0, keys[1] += kPhiloxKeyStep1;
-      // Not computed anew for every draw.
-      asm volatile("" : "+r"(keys[0]), "+r"(keys[1]));
-    }
+    return kept;
   }
 };
 
-/// out = weight * softmax(...) v; keeps log_sum_exp, for powers of 2, and writes it.
+/// What the powers of a row's scores are relative to, so that their sum is neither 0 nor infinite:
+/// the score with the row's own key or, `peak`, the largest.
 template <typename G>
-__device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out, float* log_sum_exp) {
+__device__ __forceinline__ void find_bases(const Band<G>& band, const Block (&scores)[kGroups],
+                                           bool peak, float (&base)[2]) {
+  if (peak) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      base[r] = -INFINITY;
+#pragma unroll
+      for (int i = 0; i < kGroups * 8; ++i) {
+        if (i % 4 / 2 == r && !is_unseen(i / 8, i % 8))
+          base[r] = fmaxf(base[r], scores[i / 8][i / 4 % 2][i % 4]);
+      }
+      base[r] = quad_max(base[r]);
+    }
+  } else {
+    const uint32_t row = band.at.lane / 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float* own = scores[kGroups - 1][r] + 2 * r;
+      base[r] = __shfl_sync(~0u, row % 2 ? own[1] : own[0], row * 4 + row / 2);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) base[r] = base[r] == -INFINITY ? 0.f : base[r] * band.scale;
+}
+
+/// out = weight * softmax(...) v, of the probabilities that are `kept` (Band::draw); keeps
+/// log_sum_exp, for powers of 2. Returns whether no row has scores that are too far above its base:
+/// else nothing of this is of use.
+template <typename G>
+__device__ __forceinline__ bool near_forward(const Band<G>& band, uint32_t kept, bool peak,
+                                             Rows& out) {
   const Sequence<G>& at = band.at;
   Block p[kGroups];
   uint32_t live_keys[kGroups];
@@ -172,58 +190,60 @@ __device__ __forceinline__ void near_forward(const Band<G>& band, Rows& out, flo
     for (int group = 0; group < kGroups; ++group) band.scores(p[group], q, group);
   }
   band.hide_dead(p, live_keys);
-  float base[2], total[2], factor[2], log_sum[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float peak = -INFINITY;
-#pragma unroll
-    for (int i = 0; i < kGroups * 4; ++i) peak = fmaxf(peak, p[i / 4][i / 2 % 2][2 * r + i % 2]);
-    peak = quad_max(peak);
-    base[r] = peak == -INFINITY ? 0.f : peak * band.scale;
-    total[r] = 0.f;
-  }
+  float base[2], factor[2], log_sum[2];
+  find_bases(band, p, peak, base);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float& x = p[group][i / 4][i % 4];
-      x = Bf16::exp2(x * band.scale - base[i % 4 / 2]);
-      total[i % 4 / 2] += x;
+      x = is_unseen(group, i) ? 0.f : Bf16::exp2(x * band.scale - base[i % 4 / 2]);
     }
   }
-  if constexpr (G::kDrops) {
-    const uint32_t bits = band.draw_bits();
+  Fragment probabilities[kGroups];
 #pragma unroll
-    for (int i = 0; i < kGroups * 8; ++i) {
-      float& x = p[i / 8][i / 4 % 2][i % 4];
-      x = bits & 1u << i ? x : 0.f;
-    }
-    at.kept(Entry::bits(G::kMaps), kWarpSize)[at.lane] = __uint_as_float(bits);
+  for (int group = 0; group < kGroups; ++group) probabilities[group] = rounded(p[group]);
+  float totals[4];  // of what the products with v add up: every lane has its rows'
+  Bf16::begin(totals, probabilities[0], {{kOnes, kOnes}});
+#pragma unroll
+  for (int group = 1; group < kGroups; ++group)
+    Bf16::multiply(totals, probabilities[group], {{kOnes, kOnes}});
+  if constexpr (G::kDrops) {
+    at.kept(Entry::bits(G::kMaps), kWarpSize)[at.lane] = __uint_as_float(kept);
+    band.drop(probabilities, kept);
   }
   clear(out);
 #pragma unroll
-  for (int group = 0; group < kGroups; ++group) band.add_rows(out, rounded(p[group]), 1, group);
+  for (int group = 0; group < kGroups; ++group) band.add_rows(out, probabilities[group], 1, group);
   const uint32_t live = live_keys[kGroups - 1];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    total[r] = quad_sum(total[r]);
-    factor[r] = total[r] > 0.f ? at.args.keep_factor * reciprocal(total[r]) : 0.f;
-    log_sum[r] = total[r] > 0.f ? base[r] + __log2f(total[r]) : INFINITY;
+    const float total = totals[2 * r];
+    factor[r] = total > 0.f ? at.args.keep_factor * reciprocal(total) : 0.f;
+    log_sum[r] = total > 0.f ? base[r] + log2_of(total) : INFINITY;
   }
   // A lane for each row; two more have the same numbers.
   const uint32_t r = at.quad() % 2, row = at.row(0) + r * 8;
   // Infinity for rows that saw nothing or are dead: every later exp(score - log_sum_exp) is 0.
   const float mine = live >> row & 1 ? (r ? log_sum[1] : log_sum[0]) : INFINITY;
   at.kept(Entry::log_sums(G::kMaps), kBlockDim)[row] = mine;
-  const int token = at.tile() * kBlockDim + int(row);
-  store_if(token < at.args.length && at.quad() < 2, log_sum_exp + token, mine * (1.f / kLog2E));
-  const float* weights = at.weights(G::kMaps) + at.quad() * 2;
 #pragma unroll
-  for (int n = 0; n < kBlocks * 2; ++n) {
-    const float2 w = *reinterpret_cast<const float2*>(weights + n * 8);
+  for (int s = 0; s < kBlocks; ++s) {
+    const float4 w = at.weights(G::kMaps, s);
+    const float of_channel[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) out[n / 2][n % 2][i] *= (i % 2 ? w.y : w.x) * factor[i / 2];
+    for (int i = 0; i < 8; ++i)
+      out[s][i / 4][i % 4] *= of_channel[i / 4 * 2 + i % 2] * factor[i % 4 / 2];
   }
+  constexpr float kLargest = 1e15f;  // so that sums over v of up to 1e23 are numbers, too
+  return peak || __all_sync(~0u, fmaxf(totals[0], totals[2]) < kLargest);
+}
+/// To seek the largest score takes a twentieth of forward, and is hardly ever needed.
+template <typename G>
+__device__ __forceinline__ void near_forward(const Band<G>& band, uint32_t kept, Rows& out) {
+  bool peak = false;
+#pragma unroll 1
+  while (!near_forward(band, kept, peak, out)) peak = true;
 }
 
 /// dq = the near field's gradient. Leaves in the tile's record: log_sum_exp; row dots
@@ -256,11 +276,11 @@ __device__ __forceinline__ void near_query(const Band<G>& band, Rows& dq) {
   band.hide_dead(p, live_keys);
   float dot[2] = {0.f, 0.f};
   if constexpr (G::kDrops) {
-    const uint32_t bits = band.draw_bits();
+    const uint32_t bits = band.draw(at.tile());
 #pragma unroll
     for (int i = 0; i < kGroups * 8; ++i) {
       float& g = dp[i / 8][i / 4 % 2][i % 4];
-      g = bits & 1u << i ? g : 0.f;
+      g = bits & kept_bit(i / 8, i % 8) ? g : 0.f;
     }
     record[G::kKept * kBlockDim + at.lane] = __uint_as_float(bits);
   }
@@ -316,9 +336,8 @@ __device__ __forceinline__ void near_key(const Band<G>& band, Rows& dk, Rows& va
     const int tile = at.tile() + later, group = kGroups - 1 - later;
     if (tile * kBlockDim >= at.args.length) continue;
     const float* numbers = at.numbers(0, at.warp + later);
-    uint32_t kept = 0;
-    if constexpr (G::kDrops)
-      kept = __float_as_uint(numbers[G::kKept * kBlockDim + at.lane]) >> group * 8;
+    uint32_t kept = ~0u;
+    if constexpr (G::kDrops) kept = __float_as_uint(numbers[G::kKept * kBlockDim + at.lane]);
     float log_sum[2], dot[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -341,19 +360,11 @@ __device__ __forceinline__ void near_key(const Band<G>& band, Rows& dk, Rows& va
         if (!(live_keys >> column_of(i / 4, i) & 1)) p[i / 4][i % 4] = -INFINITY;
       }
     }
-    uint32_t bits[2] = {~0u, ~0u};
-    if constexpr (G::kDrops) {
-      // The queries' sweep had four neighbouring keys in a lane.
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
-        bits[n] = __shfl_sync(~0u, kept, (lane_id() & ~3) + n * 2 + lane_id() % 4 / 2) >>
-                  ((lane_id() % 2) ^ n) * 4;
-    }
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float &x = p[i / 4][i % 4], &g = dp[i / 4][i % 4];
       x = Bf16::exp2(x * band.scale - log_sum[i % 4 / 2]);
-      const bool keeps = !G::kDrops || (bits[i / 4] & 1u << i % 4) != 0;
+      const bool keeps = !G::kDrops || (kept & kept_bit(group, i)) != 0;
       g = x * ((keeps ? g : 0.f) - dot[i % 4 / 2]);
       x = keeps ? x : 0.f;
     }

@@ -23,11 +23,29 @@ __device__ __forceinline__ void with_warp(int warp, const Body& body) {
   }
 }
 
-/// Makes operands of a chunk's block of products, of the warp's rows with 64 tokens: operand(t)
-/// for the tokens of a tile. What a row must not see is zero: tokens after it or, kBefore, before
-/// it. A branch for each warp costs less than to select in every register.
+/// Which tokens of its own tile a row sees: not those after it or, kBefore, before it.
+template <bool kBefore>
+struct Diagonal {
+  uint32_t kept;  // of a pair of the first eight tokens and rows, and of the last
+
+  __device__ __forceinline__ explicit Diagonal(uint32_t lane) {
+    const uint32_t row = lane / 4, column = lane % 4 * 2;
+    const bool low = kBefore ? column >= row : column <= row;
+    const bool high = kBefore ? column + 1 >= row : column + 1 <= row;
+    kept = (low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u);
+    asm volatile("" : "+r"(kept));  // not made anew for every map
+  }
+  __device__ __forceinline__ void cut(Fragment& f) const {
+    f.r[0] &= kept, f.r[3] &= kept, f.r[kBefore ? 1 : 2] = 0;
+  }
+};
+/// Makes operands of a chunk's block of products, of the warp's rows with 64 tokens:
+/// operand(the warp as a constant, t) for the tokens of a tile. What a row must not see is zero. A
+/// branch for each warp costs less than to select in every register.
 template <bool kBefore, typename Operand>
-__device__ __forceinline__ void make_seen(Fragment (&f)[kTiles], int warp, const Operand& operand) {
+__device__ __forceinline__ void make_seen(Fragment (&f)[kTiles], int warp,
+                                          const Diagonal<kBefore>& diagonal,
+                                          const Operand& operand) {
   const auto of_warp = [&](auto number) {
     constexpr int kOwn = number.value;
 #pragma unroll
@@ -35,16 +53,16 @@ __device__ __forceinline__ void make_seen(Fragment (&f)[kTiles], int warp, const
       if (kBefore ? t < kOwn : t > kOwn)
         f[t] = {{0, 0, 0, 0}};
       else
-        f[t] = operand(t);
+        f[t] = operand(number, t);
     }
-    cut_at_diagonal<kBefore>(f[kOwn]);
+    diagonal.cut(f[kOwn]);
   };
   with_warp(warp, of_warp);
 }
 template <bool kBefore>
 __device__ __forceinline__ void round_seen(Fragment (&f)[kTiles], const Block (&c)[kTiles],
-                                           int warp) {
-  make_seen<kBefore>(f, warp, [&](int t) { return rounded(c[t]); });
+                                           int warp, const Diagonal<kBefore>& diagonal) {
+  make_seen(f, warp, diagonal, [&](auto, int t) { return rounded(c[t]); });
 }
 
 /// Products of pairs, in bf16.
@@ -80,13 +98,14 @@ __device__ __forceinline__ void weigh(const Sequence<G>& at, Fragments& f, int f
 template <typename G>
 __device__ __forceinline__ void add_field(const Sequence<G>& at, Rows& sum, const Rows& rows,
                                           const float (&factor)[2], int field) {
-  const float* weights = at.weights(field) + at.quad() * 2;
 #pragma unroll
-  for (int n = 0; n < kBlocks * 2; ++n) {
-    const float2 w = *reinterpret_cast<const float2*>(weights + n * 8);
+  for (int s = 0; s < kBlocks; ++s) {
+    const float4 w = at.weights(field, s);
+    const float of_channel[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      sum[n / 2][n % 2][i] += (i % 2 ? w.y : w.x) * (factor[i / 2] * rows[n / 2][n % 2][i]);
+    for (int i = 0; i < 8; ++i)
+      sum[s][i / 4][i % 4] +=
+          of_channel[i / 4 * 2 + i % 2] * (factor[i % 4 / 2] * rows[s][i / 4][i % 4]);
   }
 }
 

@@ -40,8 +40,9 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at, Rows& dq) {
   const uint32_t live = at.live(at.tile());
   float* record = at.record(at.tile()) + row_of(0);
   const uint64_t values = rows_operand(at.band_chunk(1, 0));
+  const Diagonal</*kBefore=*/false> diagonal(at.lane);
   Fragment seen = {{kOnes, kOnes, kOnes, kOnes}};  // of a row's own tile
-  cut_at_diagonal</*kBefore=*/false>(seen);
+  diagonal.cut(seen);
   each_map_in_turn<G>([&](int l) {
     const uint64_t keys = rows_operand(at.features(0)) + l * kChunkStep,
                    state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
@@ -58,7 +59,7 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at, Rows& dq) {
         begin_64<false>(products, grad[0], values), begin_64<true>(products, grad[1], values + 2);
         await_warpgroup_products();
         arrived(products);
-        round_seen</*kBefore=*/false>(inner, products, at.warp);
+        round_seen(inner, products, at.warp, diagonal);
       }
       begin_warpgroup_products();
       begin_32<false, true>(u, grad[0], state);
@@ -98,8 +99,7 @@ __device__ __forceinline__ void far_query(const Sequence<G>& at, Rows& dq) {
       float& element = u[i / 8][i / 4 % 2][i % 4];
       element = factor[i % 4 / 2] * (element - dot[i % 4 / 2] * z[i / 8][i / 4 % 2][i % 4]);
     }
-    with_map<G>(l,
-                [&](auto map) { add_input_gradient<G>(map, f, at.own_tile(0), at.lane, dq, u); });
+    add_input_gradient<G>(l, f, at.own_tile(0), at.lane, dq, u);
   });
 }
 
@@ -107,6 +107,7 @@ template <typename G>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     query_kernel(const __grid_constant__ SweepArgs args) {
   Sequence<G> at(args);
+  if (at.b >= args.batch) return;
   begin_walk(at);
   State<G> state;
   const Band<G> band(at);

@@ -22,9 +22,9 @@ __device__ __forceinline__ CopyEvent copy_event(int number) {
 /// Begins to load 64 rows. By one thread, which has told the event how many bytes to expect.
 template <typename G>
 __device__ __forceinline__ void begin_chunk(const Sequence<G>& at, const RowMaps& maps,
-                                            Tensor tensor, int chunk, uint32_t to,
+                                            Tensor tensor, int b, int chunk, uint32_t to,
                                             const CopyEvent& event) {
-  maps.of[tensor].begin_load(to, at.b, chunk * kRows, at.h, event);
+  maps.of[tensor].begin_load(to, b, chunk * kRows, at.h, event);
 }
 /// Rows of dead tokens, whatever memory has there, become zeros: in the warp's tile of a chunk that
 /// has arrived. A barrier must follow and, before products of a warpgroup, show_to_warpgroup.
@@ -41,10 +41,10 @@ __device__ __forceinline__ void clear_dead(const Sequence<G>& at, uint32_t chunk
 }
 
 /// Sixteen rows of results in `stage`, a tile that nobody else uses until await_stores_read();
-/// zeros for dead ones.
+/// zeros for those that do not live.
 template <typename G>
-__device__ __forceinline__ void stage_rows(const Sequence<G>& at, Fragments& f, uint32_t stage) {
-  const uint32_t live = at.live(at.tile());
+__device__ __forceinline__ void stage_rows(const Sequence<G>& at, Fragments& f, uint32_t stage,
+                                           uint32_t live) {
   if (live != 0xffffu) {
 #pragma unroll
     for (int i = 0; i < kBlocks * 4; ++i) {
@@ -57,11 +57,11 @@ __device__ __forceinline__ void stage_rows(const Sequence<G>& at, Fragments& f, 
 }
 template <typename G>
 __device__ __forceinline__ void stage_rows(const Sequence<G>& at, const Rows& results,
-                                           uint32_t stage) {
+                                           uint32_t stage, uint32_t live) {
   Fragments f;
 #pragma unroll
   for (int s = 0; s < kBlocks; ++s) f[s] = rounded(results[s]);
-  stage_rows(at, f, stage);
+  stage_rows(at, f, stage, live);
 }
 /// Begins to write them, as rows of a tile, when the warp has shown them.
 template <typename G>

@@ -12,18 +12,18 @@ struct Sequence {
   const SweepArgs& args;
   int pair, b, h, warp;
   int chunks;
-  int chunk = 0;    // at hand
-  int ring = 0;     // its slot in rings of three
-  uint32_t lane;    // so that it is divided by shifts
-  uint32_t memory;  // the address of shared memory
+  int chunk = 0;  // at hand
+  int ring = 0;   // its slot in rings of three
+  uint32_t lane;  // so that it is divided by shifts
 
   __device__ explicit Sequence(const SweepArgs& args) : args(args) {
-    pair = blockIdx.x, b = pair / args.heads, h = pair % args.heads;
+    // Not divided by the number of heads: before all else, that would be a microsecond.
+    b = blockIdx.z * gridDim.y + blockIdx.y, h = blockIdx.x;
+    pair = b * args.heads + h;
     // The same in every lane, as the compiler sees from the shuffle.
     warp = __shfl_sync(~0u, threadIdx.x / kWarpSize, 0);
     lane = lane_id();
     chunks = (args.length + kRows - 1) / kRows;
-    memory = static_cast<uint32_t>(__cvta_generic_to_shared(shared_at<char>(0)));
   }
   /// What lanes add to addresses is made anew for every chunk: computed before the walk, it would
   /// be spilled.
@@ -46,33 +46,34 @@ struct Sequence {
   }
   /// Where rows of the chunk `offset` from this one are in a ring.
   __device__ __forceinline__ uint32_t band_chunk(int which, int offset) const {
-    return memory + G::kBand + (which * G::kSlots + slot(offset)) * kChunkBytes;
+    return kMemory + G::kBand + (which * G::kSlots + slot(offset)) * kChunkBytes;
   }
   /// A tile, counted from the chunk's first: from the chunk before to the one after.
   __device__ __forceinline__ uint32_t band_tile(int which, int tile) const {
     if constexpr (G::kSlots == 3) {  // from the chunk before to this one
       const int place = ring * kTiles + tile;
-      return memory + G::kBand + which * 3 * kChunkBytes +
+      return kMemory + G::kBand + which * 3 * kChunkBytes +
              (place < 0 ? place + 3 * kTiles : place) * kTileBytes;
     } else {
       return band_chunk(which, tile >> 2) + (tile & 3) * kTileBytes;
     }
   }
   __device__ __forceinline__ uint32_t own_chunk(int which, int offset) const {
-    return memory + G::kOwn +
+    return kMemory + G::kOwn +
            (which * G::kOwnSlots + (G::kOwnSlots > 1 ? slot(offset) : 0)) * kChunkBytes;
   }
   __device__ __forceinline__ uint32_t own_tile(int which) const {
     return own_chunk(which, 0) + warp * kTileBytes;
   }
   __device__ __forceinline__ uint32_t features(int map) const {
-    return memory + G::kFeatures + map * kChunkBytes;
+    return kMemory + G::kFeatures + map * kChunkBytes;
   }
   __device__ __forceinline__ uint32_t state(int map) const {
-    return memory + G::kStates + map * G::kStateBytes;
+    return kMemory + G::kStates + map * G::kStateBytes;
   }
-  __device__ __forceinline__ const float* weights(int field) const {
-    return shared_at<float>(G::kWeights) + field * kDim;
+  /// Of the lane's channels 2t and 2t + 1 of sixteen, and of eight further: those of block s.
+  __device__ __forceinline__ float4 weights(int field, int s) const {
+    return shared_at<float4>(G::kWeights)[(field * kDim + int(quad()) * 8) / 4 + s];
   }
   __device__ __forceinline__ float* sums(int map) const {
     return shared_at<float>(G::kSums) + map * kDim;
@@ -83,9 +84,15 @@ struct Sequence {
     return (int64_t(pair) * fields + field) * args.length;
   }
 
-  /// Bits of a tile's live tokens; none in the two before the sequence and after it.
+  /// Bits of a tile's live tokens; none in the two before the sequence and after it. Ask early:
+  /// what shared memory was asked for before comes before.
   __device__ __forceinline__ uint32_t live(int tile) const {
-    return shared_at<uint16_t>(G::kLive)[tile + 2];
+    uint32_t bits;
+    asm volatile("ld.shared.u16 %0, [%1];\n"
+                 : "=r"(bits)
+                 : "r"(kMemory + G::kLive + (tile + 2) * 2)
+                 : "memory");
+    return bits;
   }
   __device__ void find_live() const {
     const int words = chunks * 2 + 2;
@@ -106,27 +113,38 @@ struct Sequence {
       if (lane_id() == 0) shared_at<uint32_t>(G::kLive)[word] = bits;
     }
   }
-  __device__ void load_weights() const {
-#pragma unroll 1
-    for (int i = threadIdx.x; i < G::kFields * kDim; i += blockDim.x) {
-      const int field = i / kDim, channel = i % kDim;
-      const float x = field == G::kMaps ? weight_value(args.near_weight, 0, h, channel)
-                                        : weight_value(args.far_weight, field, h, channel);
-      const bool near = field == G::kMaps && G::kSweep == Sweep::kBoth;  // with its factors
-      shared_at<float>(G::kWeights)[i] = near ? x * args.keep_factor : x;
-      shared_at<Elem>(G::kOperands)[i] = Elem(near ? x * (args.near_scale * args.keep_factor) : x);
-    }
-    for (int i = threadIdx.x; i < G::kMaps * kDim; i += blockDim.x)
-      shared_at<float>(G::kSums)[i] = 0.f;
-    if constexpr (G::kForward) {
-      if (threadIdx.x < kTileBytes / 16) {
-        const uint32_t row = threadIdx.x / 4, piece = threadIdx.x % 4;
-        const uint32_t one = piece == 0 ? kOnes & 0xffffu : 0;
-        *shared_at<uint4>(G::kUnits + place(row, piece)) = make_uint4(one, one, one, one);
-      }
-    }
+  /// The weight that this thread brings, of [fields][kDim], the near field's last: asked for before
+  /// all else, and kept when it has come. Those of a lane of four lie side by side.
+  __device__ float own_weight() const {
+    static_assert(G::kFields * kDim <= kThreads);
+    const int field = threadIdx.x / kDim, channel = threadIdx.x % kDim;
+    if (field > G::kMaps) return 0.f;
+    return field == G::kMaps ? weight_value(args.near_weight, 0, h, channel)
+                             : weight_value(args.far_weight, field, h, channel);
+  }
+  __device__ void keep_weight(float x) const {
+    const int field = threadIdx.x / kDim;
+    if (field > G::kMaps) return;
+    const bool near = field == G::kMaps && G::kSweep == Sweep::kBoth;  // with its factors
+    const int place = field * kDim + beside_quad(threadIdx.x % kDim);
+    shared_at<float>(G::kWeights)[place] = near ? x * args.keep_factor : x;
+    if (!G::kForward)
+      shared_at<Elem>(G::kOperands)[threadIdx.x] =
+          Elem(near ? x * (args.near_scale * args.keep_factor) : x);
+  }
+  /// What sums begin with: nothing.
+  __device__ void clear_states() const {
+    static_assert(G::kSweep != Sweep::kBoth);
+    if (!G::kForward && threadIdx.x < G::kMaps * kDim)
+      shared_at<float>(G::kSums)[threadIdx.x] = 0.f;
     for (int i = threadIdx.x; i < G::kMaps * G::kStateBytes / 16; i += blockDim.x)
       shared_at<uint4>(G::kStates)[i] = make_uint4(0, 0, 0, 0);
+  }
+  __device__ void fill_units() const {
+    if (threadIdx.x >= kTileBytes / 16) return;
+    const uint32_t row = threadIdx.x / 4, piece = threadIdx.x % 4;
+    const uint32_t one = piece == 0 ? kOnes & 0xffffu : 0;
+    *shared_at<uint4>(G::kUnits + place(row, piece)) = make_uint4(one, one, one, one);
   }
   __device__ __forceinline__ const View& view(Tensor tensor) const {
     switch (tensor) {

@@ -19,11 +19,13 @@
 namespace fmmformer::cuda::narrow {
 
 constexpr int kWarps = 4, kThreads = kWarps * kWarpSize;
-constexpr int kTiles = kRows / kBlockDim;  // of a chunk
-constexpr int kBlocks = kDim / kBlockDim;  // of channels
+constexpr uint32_t kMemory = kSharedBegin;  // the address of a block's shared memory
+constexpr int kTiles = kRows / kBlockDim;   // of a chunk
+constexpr int kBlocks = kDim / kBlockDim;   // of channels
 constexpr int kRowBytes = kDim * 2, kTileBytes = kBlockDim * kRowBytes,
               kChunkBytes = kRows * kRowBytes;
 constexpr int kGroups = 3;  // of sixteen columns that a band may touch
+constexpr int kBiasBytes = (2 * kGroups - 1) * kWarpSize * 8;  // see Band
 
 using Rows = Block[kBlocks];          // sixteen rows of results
 using Fragments = Fragment[kBlocks];  // sixteen rows as operands
@@ -53,12 +55,14 @@ struct Shape {
   // Forward: sixteen rows whose first eight channels are 1 and 0 in turns, beside those of v for
   // the sums of scores: every lane of four has a row's sum.
   static constexpr int kUnits = kFeatures + kMaps * kChunkBytes;
-  static constexpr int kStates = kUnits + (kForward ? kTileBytes : 0);   // [maps][kStateBytes]
-  static constexpr int kBias = kStates + kMaps * kStateBytes;            // see Band
-  static constexpr int kWeights = kBias + 2 * kGroups * kWarpSize * 16;  // float [fields][kDim]
-  static constexpr int kOperands = kWeights + kFields * kDim * 4;        // the same in bf16
-  static constexpr int kSums = kOperands + kFields * kDim * 2;           // float [maps][kDim]
-  static constexpr int kTileSums = kSums + kMaps * kDim * 4;  // float [tiles][maps][kDim]
+  static constexpr int kStates = kUnits + (kForward ? kTileBytes : 0);  // [maps][kStateBytes]
+  static constexpr int kBias = kStates + kMaps * kStateBytes;           // see Band
+  static constexpr int kWeights = kBias + kBiasBytes;                   // float [fields][kDim]
+  static constexpr int kThird = kWeights + kFields * kDim * 4;  // forward: see kept_features
+  static constexpr int kOperands = kThird + (kForward ? 2 * kTileBytes : 0);
+  // Backward: weights in bf16, and float [maps][kDim] and [tiles][maps][kDim].
+  static constexpr int kSums = kOperands + (kForward ? 0 : kFields * kDim * 2);
+  static constexpr int kTileSums = kSums + (kForward ? 0 : kMaps * kDim * 4);
   static constexpr int kBases =
       kTileSums + (kForward ? 0 : kTiles * kMaps * kDim * 4);    // see Sequence, copy_event
   static constexpr int kLive = kBases + kTensors * 8;            // likewise
@@ -83,6 +87,12 @@ struct Shape {
   static_assert(kBytes <= kSharedBytes && kStates % 512 == 0 && kStateBytes % 512 == 0 &&
                 kBases % 8 == 0);
 };
+
+/// Where a channel's number is among 32, if those of a lane of four are to lie side by side: of
+/// channels 2t and 2t + 1 of every eight.
+__device__ __forceinline__ int beside_quad(int channel) {
+  return channel % 8 / 2 * 8 + channel / 8 * 2 + channel % 2;
+}
 
 /// Of a tile: where piece `piece`, eight channels, of a row is.
 __device__ __forceinline__ uint32_t place(uint32_t row, uint32_t piece) {
@@ -135,15 +145,21 @@ __device__ __forceinline__ void load_rows(Fragments& f, uint32_t tile, uint32_t 
 
 template <typename T>
 __device__ __forceinline__ T* shared_at(int offset) {
-  extern __shared__ __align__(1024) unsigned char dynamic_memory[];
-  return reinterpret_cast<T*>(dynamic_memory + offset);
+  return static_cast<T*>(__cvta_shared_to_generic(kMemory + offset));
 }
 
-/// Writes a number to memory where it is wanted, without a branch, which costs more than the store.
-__device__ __forceinline__ void store_if(bool wanted, float* to, float x) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.f32 [%0], %1;\n}\n" ::"l"(to),
-               "f"(x), "r"(int(wanted))
+/// Writes a number to shared memory where it is wanted, without a branch, which costs more than the
+/// store.
+__device__ __forceinline__ void store_shared_if(bool wanted, uint32_t to, Elem x) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.shared.b16 [%0], %1;\n}\n" ::"r"(to),
+               "h"(*reinterpret_cast<const uint16_t*>(&x)), "r"(int(wanted))
                : "memory");
+}
+/// Of numbers that are not denormal, which __log2f looks for.
+__device__ __forceinline__ float log2_of(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 __device__ __forceinline__ float reciprocal(float x) {
   float y;

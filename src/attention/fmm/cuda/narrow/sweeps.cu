@@ -4,6 +4,8 @@
 #error "for sm_90a alone: elsewhere products of a warpgroup would be nothing at all"
 #endif
 
+#include <algorithm>
+
 #include "attention/fmm/cuda/launch.cuh"
 #include "attention/fmm/cuda/narrow/both_sides/kernel.cuh"
 #include "attention/fmm/cuda/narrow/keys.cuh"
@@ -13,20 +15,29 @@
 namespace fmmformer::cuda::narrow {
 namespace {
 
-template <typename G, int kBlockThreads = kThreads, typename Kernel, typename... Maps>
-cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream,
-                   const Maps&... maps) {
-  if (args.length == 0) return cudaSuccess;
-  const dim3 blocks(static_cast<unsigned>(args.batch * args.heads));
-  return launch_kernel(kernel, blocks, kBlockThreads, G::kBytes, stream, args, maps...);
+/// So many blocks for each head.
+dim3 blocks_of_heads(const SweepArgs& args, int64_t of_head) {
+  const int64_t rows = std::min<int64_t>(of_head, 1 << 15);
+  return dim3(args.heads, static_cast<unsigned>(rows),
+              static_cast<unsigned>((of_head + rows - 1) / rows));
+}
+bool is_empty(const SweepArgs& args) { return args.batch * args.heads == 0 || args.length == 0; }
+template <typename G, typename Kernel>
+cudaError_t launch(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
+  if (is_empty(args)) return cudaSuccess;
+  return launch_kernel(kernel, blocks_of_heads(args, args.batch), kThreads, G::kBytes, stream,
+                       args);
 }
 /// Of a kernel whose rows the copy engine moves.
-template <typename G, int kBlockThreads = kThreads, typename Kernel>
-cudaError_t launch_with_maps(Kernel* kernel, const SweepArgs& args, cudaStream_t stream) {
-  if (args.batch * args.heads == 0 || args.length == 0) return cudaSuccess;
+template <typename G, typename Kernel>
+cudaError_t launch_with_maps(Kernel* kernel, const SweepArgs& args, int64_t of_head, int threads,
+                             cudaStream_t stream) {
+  if (is_empty(args)) return cudaSuccess;
   RowMaps maps;
   const cudaError_t error = make_row_maps(args, maps);
-  return error == cudaSuccess ? launch<G, kBlockThreads>(kernel, args, stream, maps) : error;
+  if (error != cudaSuccess) return error;
+  return launch_kernel(kernel, blocks_of_heads(args, of_head), threads, G::kBytes, stream, args,
+                       maps);
 }
 
 /// Calls body(Shape) for the number of maps.
@@ -52,7 +63,7 @@ cudaError_t with_shape(const SweepArgs& args, const Body& body) {
 cudaError_t Launcher::forward_sweep(const SweepArgs& args, cudaStream_t stream) {
   return with_shape<Sweep::kForward>(args, [&](auto shape) {
     using G = decltype(shape);
-    return launch_with_maps<G>(forward_kernel<G>, args, stream);
+    return launch_with_maps<G>(forward_kernel<G>, args, args.batch, kThreads, stream);
   });
 }
 cudaError_t Launcher::query_sweep(const SweepArgs& args, cudaStream_t stream) {
@@ -71,8 +82,8 @@ cudaError_t Launcher::gradient_sweep(const SweepArgs& args, cudaStream_t stream)
   return with_shape<Sweep::kBoth>(args, [&](auto shape) {
     using Like = decltype(shape);
     using G = both_sides::Shape<Like::kMaps, Like::kDrops, Like::kUnit>;
-    return launch_with_maps<G, both_sides::kBlockThreads>(both_sides::gradient_kernel<G>, args,
-                                                          stream);
+    return launch_with_maps<G>(both_sides::gradient_kernel<G>, args, gradient_blocks(args),
+                               both_sides::kBlockThreads, stream);
   });
 }
 

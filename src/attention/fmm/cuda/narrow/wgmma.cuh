@@ -12,9 +12,11 @@
 namespace fmmformer::cuda::narrow {
 
 /// Where an operand begins, by its address in shared memory. In units of sixteen bytes, so that
-/// steps are added to it.
+/// steps are added to it. The address is the last to be added: what does not change is a constant.
 __device__ __forceinline__ uint64_t rows_operand(uint32_t address) {
-  return uint64_t(address >> 4) | uint64_t(1) << 16 | uint64_t(512 >> 4) << 32 | uint64_t(2) << 62;
+  constexpr uint64_t kRowsOf64Bytes =
+      uint64_t(1) << 16 | uint64_t(512 >> 4) << 32 | uint64_t(2) << 62;
+  return kRowsOf64Bytes + (address >> 4);
 }
 /// Of a turned operand: columns after the 32nd are those of the rows that begin at `other`, which
 /// comes later in shared memory.
@@ -24,6 +26,12 @@ __device__ __forceinline__ uint64_t with_columns_of(uint64_t operand, uint32_t a
   return operand + ((uint64_t((other - address) >> 4) - 1) << 16);
 }
 constexpr int kChunkStep = 64 * 64 >> 4;  // to the operand of the next 64 rows
+/// The left operand of a step, [64][16] in blocks of eight rows and columns, 128 bytes each and two
+/// of them side by side; from eight rows to the next `to_next_rows` bytes, 0 where all are the
+/// same.
+__device__ __forceinline__ uint64_t left_operand(uint32_t address, uint32_t to_next_rows) {
+  return uint64_t(address >> 4) | uint64_t(128 >> 4) << 16 | uint64_t(to_next_rows >> 4) << 32;
+}
 
 #define FMM_BLOCK(how, c)                                                                         \
   how((c)[0][0]), how((c)[0][1]), how((c)[0][2]), how((c)[0][3]), how((c)[1][0]), how((c)[1][1]), \
@@ -87,8 +95,31 @@ __device__ __forceinline__ void begin_40(Block (&c)[2], float (&more)[4], const 
   }
 #endif
 }
-/// c, more += a^T b, where both operands are turned rows in shared memory; a has 64 columns, those
-/// after the 32nd by with_columns_of.
+/// The same with a left operand in shared memory (left_operand) and turned rows.
+template <bool kAdd>
+__device__ __forceinline__ void begin_shared_32(Block (&c)[2], uint64_t a, uint64_t b) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if constexpr (kAdd) {
+    asm volatile(FMM_PREDICATE(1) FMM_STEP_32 "%16, %17, p, 1, 1, 0, 1;\n}\n"
+                 : FMM_32("+f", c)
+                 : "l"(a), "l"(b));
+  } else {
+    asm volatile(FMM_PREDICATE(0) FMM_STEP_32 "%16, %17, p, 1, 1, 0, 1;\n}\n"
+                 : FMM_32("=f", c)
+                 : "l"(a), "l"(b));
+  }
+#endif
+}
+/// c += a^T b, where both operands are turned rows in shared memory; a has 64 columns, those after
+/// the 32nd by with_columns_of.
+__device__ __forceinline__ void begin_turned_32(Block (&c)[2], uint64_t a, uint64_t b) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile(FMM_PREDICATE(1) FMM_STEP_32 "%16, %17, p, 1, 1, 1, 1;\n}\n"
+               : FMM_32("+f", c)
+               : "l"(a), "l"(b));
+#endif
+}
+/// The same with eight columns more.
 __device__ __forceinline__ void begin_turned_40(Block (&c)[2], float (&more)[4], uint64_t a,
                                                 uint64_t b) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

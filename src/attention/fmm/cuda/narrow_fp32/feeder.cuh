@@ -75,48 +75,21 @@ struct Feeder {
     show_to_warpgroup();
     meet_block();
   }
-  /// Which elements are kept of what the rows of a tile see: bit group * 8 + i, i as in a Block,
-  /// for the keys' order of Band. Of the oldest group's lower rows a lane sees nothing where it
-  /// sees something of its own group's upper rows, and the other way round: one draw serves both.
+  /// Which elements are kept of what the rows of a tile see: bit group * 8 + i, i as in a Block.
   __device__ __forceinline__ uint32_t draw(int tile) const {
-    constexpr int kDraws = 2 * kGroups - 1;
-    const int quad = lane_id() % 4, key = (tile - 2) * 4 + quad,
-              query = tile * kBlockDim + row_of(0);
-    PhiloxBlock draws[kDraws];
+    PhiloxBlock draws[kGroups];
 #pragma unroll
-    for (int i = 0; i < kDraws; ++i) {
-      // Group i / 2 and rows g + i % 2 * 8; the last: see above.
-      const bool shared = i == 1;
-      const int group = shared ? (quad < 2 ? 2 : 0) : (i == 4 ? 2 : i / 2),
-                row = shared ? (quad < 2 ? 0 : 8) : (i == 4 ? 8 : i % 2 * 8);
-      draws[i] = {{static_cast<uint32_t>(key + group * 4), static_cast<uint32_t>(query + row),
-                   static_cast<uint32_t>(at.pair), 0}};
-    }
-    philox_blocks(draws);
+    for (int group = 0; group < kGroups; ++group)
+      draws[group] = lane_counter(tile * kBlockDim, (tile - 2 + group) * kBlockDim, at.pair,
+                                  static_cast<uint32_t>(lane_id()));
+    philox_blocks(draws, seed);
     uint32_t bits = 0;
 #pragma unroll
-    for (int i = 0; i < 2 * kGroups; ++i) {
-      const int from = i == 4 ? 1 : i == 5 ? 4 : i;
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        const int bit = i / 2 * 8 + w / 2 * 4 + i % 2 * 2 + w % 2;
-        bits |= draws[from].word[w] >= at.args.drop_below ? 1u << bit : 0u;
-      }
+    for (int i = 0; i < kGroups * 8; ++i) {
+      const uint32_t word = draws[i / 8].word[i % 4 / 2 * 2 + i / 4 % 2];
+      bits |= near_dropout_bits(word, i) >= at.args.drop_below ? 1u << i : 0u;
     }
     return bits;
-  }
-  /// philox_block of them all, round by round, so that there is one key at a time.
-  template <int kCount>
-  __device__ __forceinline__ void philox_blocks(PhiloxBlock (&draws)[kCount]) const {
-    uint32_t keys[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
-#pragma unroll
-    for (int round = 0; round < kPhiloxRounds; ++round) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) draws[i] = philox_round(draws[i], keys[0], keys[1]);
-      keys[0] += kPhiloxKeyStep0, keys[1] += kPhiloxKeyStep1;
-      // Not computed anew for every draw.
-      asm volatile("" : "+r"(keys[0]), "+r"(keys[1]));
-    }
   }
 };
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The near field of sixteen queries: softmax over the keys of their own tile and of the two before.
 //
-// As in narrow/near.cuh a lane has four neighbouring keys of sixteen, 4t to 4t + 3, for each of its
-// two queries, so that one draw of dropout's bits is one lane's; backward, the queries' sweep
+// As in narrow/near.cuh one draw of dropout's bits is one lane's; backward, the queries' sweep
 // leaves the bits for the keys'. What a tile gives to a sum has the tile's power of two, and joins
 // the sum by an addition of its own.
 #pragma once
@@ -11,16 +10,6 @@
 #include "attention/fmm/cuda/narrow_fp32/rows.cuh"
 
 namespace fmmformer::cuda::narrow_fp32 {
-
-/// The key of sixteen that is number `i` of the eight in half `half` of the columns.
-__device__ __forceinline__ int key_of(int half, int i) { return i / 2 * 4 + half * 2 + i % 2; }
-/// What a lane adds to a tile's address to load keys in that order: for scores; and turned.
-__device__ __forceinline__ uint32_t by_key(int lane) {
-  return place(key_of(lane / 16, lane % 8), lane / 8 % 2);
-}
-__device__ __forceinline__ uint32_t by_turned_key(int lane) {
-  return place(key_of(lane / 8 % 2, lane % 8), lane / 16);
-}
 
 /// Probabilities are at most 1: as operands, times 2^kTopOfOne.
 constexpr int kTopOfOne = kTop - 1;
@@ -34,13 +23,12 @@ struct Band {
 
   __device__ explicit Band(const Sequence<G>& at) : at(at), scale(at.args.near_scale * kLog2E) {}
   /// By all walkers; a barrier must follow. Element i of a lane: row g + i / 2 * 8, and column
-  /// number 2t + i % 2 of the eight. Rows are queries or, in the keys' sweep, keys.
+  /// 2t + i % 2 of eight. Rows are queries or, in the keys' sweep, keys.
   static __device__ void fill(const SweepArgs& args) {
 #pragma unroll 1
     for (int i = threadIdx.x; i < 2 * kGroups * kWarpSize * 4; i += kTeamThreads) {
       const int group = i / 256, half = i / 128 % 2, lane = i / 4 % 32;
-      const int row = lane / 4 + i % 4 / 2 * 8, number = lane % 4 * 2 + i % 2;
-      const int column = G::kOfKeys ? half * 8 + number : key_of(half, number);
+      const int row = lane / 4 + i % 4 / 2 * 8, column = half * 8 + lane % 4 * 2 + i % 2;
       const int apart = (2 - group) * kBlockDim + (G::kOfKeys ? column - row : row - column);
       shared_at<float>(G::kBias)[i] = apart >= 0 && apart <= args.left ? 0.f : -INFINITY;
     }
@@ -63,7 +51,7 @@ struct Band {
     if (live == 0xffffu) return factor;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      if (!(live >> (lane_id() % 4 * 4 + i / 4 * 2 + i % 2) & 1)) c[i / 4][i % 4] = -INFINITY;
+      if (!(live >> column_of(i / 4, i) & 1)) c[i / 4][i % 4] = -INFINITY;
     }
     return factor;
   }
@@ -77,7 +65,7 @@ struct Band {
   /// sum += p (rows of a group), of k or v, where p has been multiplied with 2^shift.
   __device__ __forceinline__ void add_rows(Rows& sum, const Left& p, int shift, int which,
                                            int group) const {
-    const uint32_t tile = at.band_tile(which, at.warp - 2 + group), lane = by_turned_key(at.lane);
+    const uint32_t tile = at.band_tile(which, at.warp - 2 + group), lane = by_row(at.lane);
     Rows part;
     clear(part);
 #pragma unroll
@@ -93,7 +81,7 @@ struct Band {
   /// c += rows (rows of a group)^T, of k or v.
   __device__ __forceinline__ void add_rows_products(Block& c, const Left (&rows)[kBlocks],
                                                     int which, int group) const {
-    const uint32_t tile = at.band_tile(which, at.warp - 2 + group), lane = by_key(at.lane);
+    const uint32_t tile = at.band_tile(which, at.warp - 2 + group), lane = by_column(at.lane);
 #pragma unroll
     for (int s = 0; s < kBlocks; ++s)
       add_product(c, rows[s], load_operand<Right>(tile + (lane ^ s * 32)));
@@ -268,14 +256,12 @@ __device__ __forceinline__ void add_tile(Rows& sum, const Left& a, int shift, ui
   join(sum, 1.f, power_of_2(-shift), part);
 }
 /// Of the lane's keys g and g + 8 and its queries 2t and 2t + 1, of eight or of the next eight,
-/// which are kept: bits [query % 2][key / 8], those of the next eight two further. The queries'
-/// sweep had four neighbouring keys in a lane.
-__device__ __forceinline__ void turn_bits(uint32_t (&bits)[2][2], uint32_t kept) {
+/// which are kept: of query % 2, bits 4 * (key / 8) + 2 * (query / 8). In the queries' sweep they
+/// were another lane's.
+__device__ __forceinline__ void turn_bits(uint32_t (&bits)[2], uint32_t kept) {
   const int g = lane_id() / 4, t = lane_id() % 4;
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    bits[i / 2][i % 2] =
-        __shfl_sync(~0u, kept, (2 * t + i / 2) * 4 + g / 4 + i % 2 * 2) >> (g % 4 / 2 * 4 + g % 2);
+  for (int i = 0; i < 2; ++i) bits[i] = __shfl_sync(~0u, kept, (2 * t + i) * 4 + g / 2) >> g % 2;
 }
 
 /// dk = the near field's gradient of the warp's keys, and value_sum that of v before its weight:
@@ -294,7 +280,7 @@ __device__ __forceinline__ void near_key(const Band<G>& band, Rows& dk, Rows& va
     const int tile = at.tile() + later, group = kGroups - 1 - later;
     if (tile * kBlockDim >= at.args.length) continue;
     const float* numbers = at.numbers(0, at.warp + later);
-    uint32_t bits[2][2] = {};
+    uint32_t bits[2] = {};
     if constexpr (G::kDrops)
       turn_bits(bits, __float_as_uint(numbers[G::kKept * kBlockDim + at.lane]) >> group * 8);
     float2 log_sum[2], dot[2];
@@ -333,7 +319,7 @@ __device__ __forceinline__ void near_key(const Band<G>& band, Rows& dk, Rows& va
       const int n = i / 4;
       float &x = p[n][i % 4], &g = dp[n][i % 4];
       x = Bf16::exp2(x * scale - (i % 2 ? log_sum[n].y : log_sum[n].x));
-      const bool keeps = !G::kDrops || (bits[i % 2][i % 4 / 2] & 1u << n * 2) != 0;
+      const bool keeps = !G::kDrops || (bits[i % 2] & 1u << (i % 4 / 2 * 4 + n * 2)) != 0;
       g = x * ((keeps ? g : 0.f) * product_scale - (i % 2 ? dot[n].y : dot[n].x));
       x = keeps ? x : 0.f;
     }

@@ -7,233 +7,290 @@
 
 namespace fmmformer::cuda::narrow::both_sides {
 
-/// sum = the band's parts of the warp's keys, times the rows of the queries that see them: of their
-/// own tile and of the two after. A product of the warpgroup has all six tiles; where a warp's keys
-/// are not seen, its parts are zero.
+/// Feature rows of the warp's queries times far_scale / norm, in shared memory.
 template <typename G>
-__device__ __forceinline__ void near_rows(const Sequence<G>& at, Part part, int tensor, Rows& sum) {
-  Fragment parts[kNearTiles];
-  const auto of_warp = [&](auto number) {
-    constexpr int kOwn = number.value;
+__device__ __forceinline__ void make_query_features(const Sequence<G>& at) {
+  const Inputs<G> q(at.own_tile(0), at.lane);
+  each_map<G>([&](auto map) {
+    constexpr int l = map.value;
+    Fragments f;
+    q.features(map, f);
+    float factor[2];
+    load_factors(at, l, factor);
 #pragma unroll
-    for (int t = 0; t < kNearTiles; ++t) {
-      const int group = kGroups - 1 - (t - kOwn);
-      if (group < 0 || group >= kGroups)
-        parts[t] = {{0, 0, 0, 0}};
-      else
-        parts[t] = load_part(near_part(at, t, part, group), at.lane);
+    for (int i = 0; i < kBlocks * 4; ++i) {
+      uint32_t& x = f[i / 4].r[i % 4];
+      x = as_bits(__hmul2(as_pair(x), both(factor[i % 2])));
     }
-  };
-  with_warp(at.warp, of_warp);
-  constexpr int kTileStep = kTileBytes >> 4;
-  const uint64_t rows = rows_operand(at.own_chunk(tensor, 0)),
-                 later = rows_operand(at.own_chunk(tensor, 1));
-  begin_warpgroup_products();
-  begin_32<false, true>(sum, parts[0], rows);
 #pragma unroll
-  for (int t = 1; t < kTiles; ++t) begin_32<true, true>(sum, parts[t], rows + t * kTileStep);
-#pragma unroll
-  for (int t = kTiles; t < kNearTiles; ++t)
-    begin_32<true, true>(sum, parts[t], later + (t - kTiles) * kTileStep);
-  await_warpgroup_products();
-  arrived(sum);
+    for (int s = 0; s < kBlocks; ++s)
+      store_matrix(query_features(at, l) + at.warp * kTileBytes + (by_row(at.lane) ^ s * 32), f[s]);
+  });
 }
-/// What is after the sequence: no part of the band, and rows of zeros. By all threads.
+
+/// value_sum and dk = the band's parts of the warp's keys, times the rows of the queries that see
+/// them: of their own tile and of the two after, of which there is none after the last chunk.
 template <typename G>
-__device__ __forceinline__ void clear_later_tiles(const Sequence<G>& at) {
-  constexpr int kOfTile = 2 * kGroups * kPartBytes / 16;
-  for (int i = threadIdx.x; i < (kNearTiles - kTiles) * kOfTile; i += kBlockThreads) {
-    const uint32_t tile = near_part(at, kTiles + i / kOfTile, Part::kProbabilities, 0) - at.memory;
-    *shared_at<uint4>(tile + i % kOfTile * 16) = make_uint4(0, 0, 0, 0);
-  }
-  for (int i = threadIdx.x; i < 2 * (kNearTiles - kTiles) * kTileBytes / 16; i += kBlockThreads) {
-    const int tensor = i % 2, piece = i / 2;
-    const uint32_t to = at.own_chunk(tensor, 1) - at.memory + piece * 16;
-    *shared_at<uint4>(to) = make_uint4(0, 0, 0, 0);
+__device__ __forceinline__ void near_keys(const Walk<G>& at, Rows& dk, Rows& value_sum) {
+  clear(dk), clear(value_sum);
+  const uint32_t here = at.own_chunk(0, 0), after = at.own_chunk(0, 1) - kChunkBytes;
+#pragma unroll
+  for (int later = 0; later < kGroups; ++later) {
+    const int tile = at.warp + later;
+    if (tile >= kTiles && at.is_first()) break;
+    const uint32_t parts =
+        near_part(at, tile, Part::kProbabilities, kGroups - 1 - later) + at.lane * 16;
+    const Fragment p = load_matrix(parts), ds = load_matrix(parts + kGroups * kPartBytes);
+    const uint32_t rows = (tile < kTiles ? here : after) + tile * kTileBytes;
+#pragma unroll
+    for (int s = 0; s < kBlocks; ++s) {
+      const uint32_t q = rows + (by_row(at.lane) ^ s * 32);
+      add_product(dk[s], ds, of_right(load_turned_matrix(q)));
+      add_product(value_sum[s], p, of_right(load_turned_matrix(q + G::kOwnSlots * kChunkBytes)));
+    }
   }
 }
 
 /// Sums for the gradients of the fields' weights, over the warp's keys of v * (gradient of v before
-/// its weight): [s][i] is of channel s * 16 + g + i / 2 * 8 and field 2t + i % 2.
-using WeightSums = float[kBlocks][4];
+/// its weight): element i is of channel g + i / 2 * 8, or sixteen further where t > 1, and of field
+/// 2t % 4 + i % 2.
+using WeightSums = float[4];
 
 /// A field's gradient of v before its weight: adds it to dv and to the weight's sums.
 template <typename G>
 __device__ __forceinline__ void add_values(const Sequence<G>& at, int field, const Rows& value_sum,
                                            const Fragments& v, Rows& dv, WeightSums& sums) {
-  // Turned, tokens are columns: a product with ones adds them up, in the field's column alone.
-  const uint32_t column = int(at.lane / 4) == field ? kOnes : 0;
+  // Sums of rows g and g + 8. Turned, tokens are columns: a product with ones adds them up, in a
+  // column for the field and the block of channels.
+  Fragment terms;
 #pragma unroll
-  for (int s = 0; s < kBlocks; ++s)
-    Bf16::multiply(sums[s], turned(products_of(v[s], rounded(value_sum[s]))), {{column, column}});
+  for (int i = 0; i < 4; ++i) {
+    const Fragment x = rounded(value_sum[i / 2]), &y = v[i / 2];
+    const int low = i % 2 * 2;
+    terms.r[i] = turned(as_bits(__hfma2(as_pair(x.r[low]), as_pair(y.r[low]),
+                                        __hmul2(as_pair(x.r[low + 1]), as_pair(y.r[low + 1])))));
+  }
+  const int column = int(at.lane / 4);
+  Bf16::multiply(sums, terms, {{column == field ? kOnes : 0, column == field + 4 ? kOnes : 0}});
   const float ones[2] = {1.f, 1.f};
   add_field(at, dv, value_sum, ones, field);
 }
 /// Where store_weight_sums finds them.
 template <typename G>
 __device__ __forceinline__ void show_weight_sums(const Sequence<G>& at, const WeightSums& sums) {
+  const int first_field = int(at.quad() % 2) * 2, first_channel = int(at.quad() / 2) * kBlockDim;
 #pragma unroll
-  for (int i = 0; i < kBlocks * 4; ++i) {
-    const int field = int(at.quad()) * 2 + i % 2, channel = i / 4 * kBlockDim + int(at.row(i % 4));
+  for (int i = 0; i < 4; ++i) {
+    const int field = first_field + i % 2, channel = first_channel + int(at.row(i));
     if (field < G::kFields)
-      shared_at<float>(G::kWeightSums)[(at.warp * G::kFields + field) * kDim + channel] =
-          sums[i / 4][i % 4];
+      shared_at<float>(G::kWeightSums)[(at.warp * G::kFields + field) * kDim + channel] = sums[i];
   }
 }
 
-/// dv += the far fields' gradients. With T the state of the queries after the chunk, f their scaled
-/// rows in it, and x the rows of keys: dv = w (x T + (x f^T) dO).
+/// Begins to load a chunk's rows of k or v to the ring's slot `offset` from this one. By a lane of
+/// two of the keys' warps; someone tells the event what to expect.
 template <typename G>
-__device__ __forceinline__ void far_values(const Sequence<G>& at, const Fragments& v, Rows& dv,
-                                           WeightSums& weight_sums) {
-  const uint64_t grads = rows_operand(at.own_chunk(1, 0));
-  each_map_in_turn<G>([&](int l) {
-    const uint64_t queries = rows_operand(query_features(at, 0)) + l * kChunkStep,
-                   state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
-    Fragments x;
-    load_rows(x, at.features(l) + at.warp * kTileBytes, by_row(at.lane));
-    Fragment inner[kTiles];
-    Rows value_sum;
-    {
-      Block scores[kTiles];
-      begin_warpgroup_products();
-      begin_64<false>(scores, x[0], queries), begin_64<true>(scores, x[1], queries + 2);
-      begin_32<false, false>(value_sum, x[0], state);
-      begin_32<true, false>(value_sum, x[1], state + 2);
-      await_warpgroup_products();
-      arrived(scores), arrived(value_sum);
-      round_seen</*kBefore=*/true>(inner, scores, at.warp);
-    }
-    begin_warpgroup_products();
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t)
-      begin_32<true, true>(value_sum, inner[t], grads + t * (kTileBytes >> 4));
-    await_warpgroup_products();
-    arrived(value_sum);
-    add_values(at, l, value_sum, v, dv, weight_sums);
-  });
-}
-
-/// Products with a tile of queries, less the queries' dots.
-template <typename G>
-__device__ __forceinline__ Fragment less_dots(const Sequence<G>& at, const Fragment& products,
-                                              int map, int tile) {
-  Fragment f;
-#pragma unroll
-  for (int j = 0; j < 4; ++j)
-    f.r[j] = as_bits(__hadd2(as_pair(products.r[j]), as_pair(dot_pair(at, map, tile, j / 2))));
-  return f;
-}
-/// dk += the far fields' gradients: dx = v w T^T - y + (v w dO^T - dots) f, y being the sums of
-/// later queries' rows times dots.
-template <typename G>
-__device__ __forceinline__ void far_keys(const Sequence<G>& at, const Fragments& of_tile,
-                                         Rows& dk) {
-  constexpr int kTileStep = kTileBytes >> 4;
-  const uint64_t grads = rows_operand(at.own_chunk(1, 0));
-  each_map_in_turn<G>([&](int l) {
-    const uint64_t queries = rows_operand(query_features(at, 0)) + l * kChunkStep,
-                   state = rows_operand(at.state(0)) + l * (G::kStateBytes >> 4);
-    Fragments v = {of_tile[0], of_tile[1]};
-    weigh(at, v, l);
-    Fragment inner[kTiles];
-    {
-      Block products[kTiles];
-      begin_warpgroup_products();
-      begin_64<false>(products, v[0], grads), begin_64<true>(products, v[1], grads + 2);
-      await_warpgroup_products();
-      arrived(products);
-      make_seen</*kBefore=*/true>(inner, at.warp,
-                                  [&](int t) { return less_dots(at, rounded(products[t]), l, t); });
-    }
-    Rows dx;
-    const float* after = later_sums(at, at.chunk) + l * kDim + at.quad() * 2;
-#pragma unroll
-    for (int n = 0; n < kBlocks * 2; ++n) {
-      const float2 pair = *reinterpret_cast<const float2*>(after + n * 8);
-      float* c = dx[n / 2][n % 2];
-      c[0] = c[2] = pair.x, c[1] = c[3] = pair.y;
-    }
-    begin_warpgroup_products();
-    begin_32<true, true>(dx, v[0], state), begin_32<true, true>(dx, v[1], state + kTileStep);
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) begin_32<true, true>(dx, inner[t], queries + t * kTileStep);
-    Fragments x;
-    load_rows(x, at.features(l) + at.warp * kTileBytes, by_row(at.lane));
-    await_warpgroup_products();
-    arrived(dx);
-    with_map<G>(l, [&](auto map) {
-      add_input_gradient<G>(map, x, at.band_tile(0, at.warp), at.lane, dk, dx);
-    });
-  });
-}
-
-/// Begins to load a chunk's rows of k and v. By one thread, which tells the event what to expect.
-template <typename G>
-__device__ __forceinline__ void begin_key_rows(const Sequence<G>& at, const RowMaps& maps,
-                                               int offset) {
-  const CopyEvent event = copy_event<G>(kKeyRows);
-  begin_chunk(at, maps, kK, at.chunk + offset, at.band_chunk(0, offset), event);
-  begin_chunk(at, maps, kV, at.chunk + offset, at.band_chunk(1, offset), event);
+__device__ __forceinline__ void begin_key_rows(const Sequence<G>& at, const RowMaps& maps, int b,
+                                               int chunk, int offset) {
+  const int which = at.warp % 2;
+  begin_chunk(at, maps, which ? kV : kK, b, chunk, at.band_chunk(which, offset),
+              copy_event<G>(kKeyRows));
 }
 /// When they have arrived. A barrier must follow.
 template <typename G>
-__device__ __forceinline__ void clear_dead_keys(const Sequence<G>& at, int offset) {
-  if (at.chunk + offset < 0) return;  // there are zeros
-  const uint32_t live = at.live(at.tile() + offset * kTiles);
+__device__ __forceinline__ void clear_dead_keys(const Sequence<G>& at, int chunk, int offset) {
+  if (chunk < 0) return;  // there are zeros
+  const uint32_t live = at.live(chunk * kTiles + at.warp);
   clear_dead(at, at.band_chunk(0, offset), live), clear_dead(at, at.band_chunk(1, offset), live);
   if (live != 0xffffu) show_to_warpgroup();
 }
+/// Begins to load what the next chunk needs and has not: the rows before it; of the next pair, its
+/// own as well. By a lane of each of the keys' warps, when queries have seen the rows before these
+/// arrive.
 template <typename G>
-__device__ __forceinline__ void walk_keys(Sequence<G>& at, const RowMaps& maps) {
+__device__ __forceinline__ void begin_next_keys(const Walk<G>& at, const RowMaps& maps) {
+  if (at.warp == 0)
+    copy_event<G>(kKeyRows).expect(at.is_last() ? 4 * kChunkBytes : 2 * kChunkBytes);
+  if (at.warp < 2)
+    begin_key_rows(at, maps, at.next_b(), at.next_chunk() - 1, -2);
+  else if (at.is_last())
+    begin_key_rows(at, maps, at.next_b(), at.next_chunk(), -1);
+}
+template <typename G>
+__device__ __forceinline__ void finish_next_keys(const Walk<G>& at) {
+  copy_event<G>(kKeyRows).wait((at.turn + 1) & 1);
+  if (at.is_last()) clear_dead_keys(at, at.next_chunk(), -1);
+  clear_dead_keys(at, at.next_chunk() - 1, -2);
+}
+/// dv += a map's gradients, given the keys' rows x. With T the state of the queries after the chunk
+/// and f their scaled rows in it: dv = w (x T + (x f^T) dO).
+template <typename G>
+__device__ __forceinline__ void add_far_values(const Sequence<G>& at, int map, const Fragments& x,
+                                               const Fragments& v,
+                                               const Diagonal</*kBefore=*/true>& diagonal, Rows& dv,
+                                               WeightSums& weight_sums) {
+  const uint64_t grads = rows_operand(at.own_chunk(1, 0)),
+                 queries = rows_operand(query_features(at, 0)) + map * kChunkStep,
+                 state = rows_operand(at.state(0)) + map * (G::kStateBytes >> 4);
+  Fragment inner[kTiles];
+  Rows value_sum;
+  {
+    Block scores[kTiles];
+    begin_warpgroup_products();
+    begin_64<false>(scores, x[0], queries), begin_64<true>(scores, x[1], queries + 2);
+    begin_32<false, false>(value_sum, x[0], state);
+    begin_32<true, false>(value_sum, x[1], state + 2);
+    await_warpgroup_products();
+    arrived(scores), arrived(value_sum);
+    round_seen(inner, scores, at.warp, diagonal);
+  }
+  begin_warpgroup_products();
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t)
+    begin_32<true, true>(value_sum, inner[t], grads + t * (kTileBytes >> 4));
+  await_warpgroup_products();
+  arrived(value_sum);
+  add_values(at, map, value_sum, v, dv, weight_sums);
+}
+
+/// Products with a tile of queries, less the queries' dots.
+__device__ __forceinline__ Fragment less_dots(const Fragment& products, const Dots& dots,
+                                              int tile) {
+  Fragment f;
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    f.r[j] = as_bits(__hadd2(as_pair(products.r[j]), as_pair(dots.pair(tile, j / 2))));
+  return f;
+}
+/// dk += a map's gradients: dx = v w T^T - y + (v w dO^T - dots) f, y being the sums of later
+/// queries' rows times dots; v w dO^T are inner products that queries have made. Calls read() when
+/// they are read.
+template <typename G, typename Read>
+__device__ __forceinline__ void add_far_keys(const Sequence<G>& at, int map, const Fragments& x,
+                                             const Fragments& of_tile,
+                                             const Diagonal</*kBefore=*/true>& diagonal, Rows& dk,
+                                             const Read& read) {
+  constexpr int kTileStep = kTileBytes >> 4;
+  const uint64_t queries = rows_operand(query_features(at, 0)) + map * kChunkStep,
+                 state = rows_operand(at.state(0)) + map * (G::kStateBytes >> 4);
+  Fragments v = {of_tile[0], of_tile[1]};
+  weigh(at, v, map);
+  Rows dx;
+  const float* after = later_sums(at, at.chunk) + map * kDim + at.quad() * 2;
+#pragma unroll
+  for (int n = 0; n < kBlocks * 2; ++n) {
+    const float2 pair = *reinterpret_cast<const float2*>(after + n * 8);
+    float* c = dx[n / 2][n % 2];
+    c[0] = c[2] = pair.x, c[1] = c[3] = pair.y;
+  }
+  const Dots dots(at, map);
+  Fragment inner[kTiles];
+  make_seen(inner, at.warp, diagonal, [&](auto own, int t) {
+    return less_dots(load_matrix(inner_part(at, map, t, own.value) + at.lane * 16), dots, t);
+  });
+  read();
+  begin_warpgroup_products();
+  begin_32<true, true>(dx, v[0], state), begin_32<true, true>(dx, v[1], state + kTileStep);
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) begin_32<true, true>(dx, inner[t], queries + t * kTileStep);
+  commit_warpgroup_products();
+  if constexpr (G::kUnit) {
+    await_committed_products();
+    arrived(dx);
+    const Inputs<G> k(at.band_tile(0, at.warp), at.lane);
+    with_map<G>(map, [&](auto number) { k.add_unit_gradient(number, dk, dx); });
+  } else {  // slopes, while products are under way
+    const Slopes<G> slopes(map, x);
+    await_committed_products();
+    arrived(dx);
+    slopes.add(dk, dx);
+  }
+}
+
+/// dv and dk += the far fields' gradients, a map after the other, as queries get done with them.
+template <typename G>
+__device__ __forceinline__ void far_fields(const Walk<G>& at, const Fragments& v, Rows& dk,
+                                           Rows& dv, WeightSums& weight_sums) {
+  const Diagonal</*kBefore=*/true> diagonal(at.lane);
+  each_map_in_turn<G>([&](int l) {
+    Fragments x;
+    load_rows(x, at.features(l) + at.warp * kTileBytes, by_row(at.lane));
+    add_far_values(at, l, x, v, diagonal, dv, weight_sums);
+    named_barrier(kInnerMade + l, kBlockThreads);
+    add_far_keys(at, l, x, v, diagonal, dk, [&] {
+      if (l < G::kMaps - 1) return;
+      if (at.goes_on()) finish_next_keys(at);
+      arrive_at_barrier(kInnerRead, kBlockThreads);
+    });
+  });
+}
+/// The sums of later queries' feature rows times dots, for the chunk before: sixteen channels at a
+/// time, more of them by the warps whose keys fewer queries of the chunk see.
+template <typename G>
+__device__ __forceinline__ void add_dots(const Sequence<G>& at) {
+#pragma unroll 1
+  for (int block = kWarps - 1 - at.warp; block < 2 * G::kMaps; block += kWarps) {
+    const int channel = block * kBlockDim + int(at.row(0));
+    const float* from = later_sums(at, at.chunk) + channel;
+    float c[4] = {from[0], 0.f, from[8], 0.f};
+    const uint32_t rows = query_features(at, block / 2) + (by_column(at.lane) ^ block % 2 * 32);
+    const Dots dots(at, block / 2);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t)
+      Bf16::multiply(c, load_turned_matrix(rows + t * kTileBytes),
+                     {{dots.pair(t, 0), dots.pair(t, 1)}});
+    float* to = later_sums(at, at.chunk - 1) + channel;
+    if (at.quad() == 0) to[0] = c[0], to[8] = c[2];
+  }
+}
+template <typename G>
+__device__ __forceinline__ void walk_keys(Walk<G>& at, const RowMaps& maps) {
+  static_assert(kDim == kWarpSize);
   WeightSums weight_sums = {};
-  arrive_at_barrier(kQueriesRead, kBlockThreads);  // there is nothing to read yet
+  arrive_at_barrier(kStateTaken, kBlockThreads);  // there is none yet
 #pragma unroll 1
   for (;;) {
     at.forget();
-    const bool more = at.chunk > 0;
+    const uint32_t live = at.live(at.tile());
     await_stores_read<0>();  // of results, where features come or the next results
     __syncwarp();
-    make_key_features(at);
+    make_key_features(at, live);
     // Before the queries ask for the next: an event tells two turns apart, not three.
-    copy_event<G>(kQueryRows).wait((at.chunks - 1 - at.chunk) & 1);
+    copy_event<G>(kQueryRows).wait(at.turn & 1);
     show_to_warpgroup();
     arrive_at_barrier(kKeysShown, kBlockThreads);
+    copy_event<G>(kFarEntry).wait(at.turn & 1);
+    named_barrier(kRowsCleared, kBlockThreads);
+    if (at.is_first() && at.warp < G::kMaps)
+      later_sums(at, at.chunk)[at.warp * kDim + int(at.lane)] = 0.f;
+    make_query_features(at);
+    show_to_warpgroup();
+    arrive_at_barrier(kFeaturesMade, kBlockThreads);
     named_barrier(kPartsMade, kBlockThreads);
-    // Queries have seen the rows before these arrive.
-    if (more && threadIdx.x == kThreads) {
-      copy_event<G>(kKeyRows).expect(2 * kChunkBytes);
-      begin_key_rows(at, maps, -2);
-    }
+    if (at.goes_on() && at.lane == 0) begin_next_keys(at, maps);
     Fragments v;
     load_rows(v, at.band_tile(1, at.warp), by_row(at.lane));
     Rows dk, dv;
     clear(dv);
     if (at.args.has_near) {
       Rows value_sum;
-      near_rows(at, Part::kProbabilities, 1, value_sum);
-      near_rows(at, Part::kGradients, 0, dk);
+      near_keys(at, dk, value_sum);
       add_values(at, G::kMaps, value_sum, v, dv, weight_sums);
     } else {
       clear(dk);
     }
-    named_barrier(kQueriesShown, kBlockThreads);
-    far_values(at, v, dv, weight_sums);
-    Fragments of_values;
-#pragma unroll
-    for (int s = 0; s < kBlocks; ++s) of_values[s] = rounded(dv[s]);
-    if (more) copy_event<G>(kKeyRows).wait((at.chunks - at.chunk) & 1), clear_dead_keys(at, -2);
-    arrive_at_barrier(kPartsRead, kBlockThreads);
-    named_barrier(kDotsMade, kBlockThreads);
-    far_keys(at, v, dk);
-    if (more) arrive_at_barrier(kQueriesRead, kBlockThreads);
-    const uint32_t stage = at.memory + G::kKeyStage + at.warp * kTileBytes;
-    stage_rows(at, dk, stage), stage_rows(at, of_values, stage + kChunkBytes);
+    arrive_at_barrier(kPartsTaken, kBlockThreads);
+    named_barrier(kStateShown, kBlockThreads);
+    far_fields(at, v, dk, dv, weight_sums);
+    if (at.goes_on()) arrive_at_barrier(kStateTaken, kBlockThreads);
+    if (!at.is_last()) add_dots(at);
+    const uint32_t stage = kMemory + G::kKeyStage + at.warp * kTileBytes;
+    stage_rows(at, dk, stage, live), stage_rows(at, dv, stage + kChunkBytes, live);
     show_to_warpgroup();
     begin_store(at, maps, kDk, stage, at.tile());
     begin_store(at, maps, kDv, stage + kChunkBytes, at.tile());
-    if (!more) break;
-    at.step_back();
+    if (!at.goes_on()) break;
+    at.go_on();
   }
   show_weight_sums(at, weight_sums);
   await_stores_read<0>();

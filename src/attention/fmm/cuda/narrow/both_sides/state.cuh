@@ -3,64 +3,55 @@
 #pragma once
 
 #include "attention/fmm/cuda/narrow/both_sides/shape.cuh"
-#include "attention/fmm/cuda/narrow/state.cuh"
 
 namespace fmmformer::cuda::narrow::both_sides {
 
-/// Of (grad_out row) x (feature row), as State has them, and of feature rows times dots.
+/// Of (feature row) x (grad_out row), as products of the warpgroup with 64 rows, the channels of
+/// two maps (see ForwardState).
 template <typename G>
 struct StateAfter {
-  using Share = State<G>;
-  Block sums[G::kMaps];
+  static constexpr int kPairs = (G::kMaps + 1) / 2;  // of maps
+  Rows sums[kPairs];
 
-  __device__ __forceinline__ StateAfter() {
+  /// After the last chunk there is nothing.
+  __device__ __forceinline__ void begin_pair() {
 #pragma unroll
-    for (int i = 0; i < G::kMaps; ++i) clear(sums[i]);
+    for (int i = 0; i < kPairs; ++i) clear(sums[i]);
   }
-  __device__ __forceinline__ void add(const Sequence<G>& at) {
-    const uint32_t left = at.own_chunk(1, 0) + (by_column(at.lane) ^ Share::value_block(at) * 32);
+  /// Begins to add the chunk.
+  __device__ __forceinline__ void begin(const Sequence<G>& at) {
+    constexpr int kTileStep = kTileBytes >> 4;
+    const uint32_t features = query_features(at, 0);
+    const uint64_t queries =
+                       with_columns_of(rows_operand(features), features, features + kChunkBytes),
+                   grads = rows_operand(at.own_chunk(1, 0));
+    begin_warpgroup_products();
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-      const Fragment grad = load_turned_matrix(left + t * kTileBytes);
+    for (int i = 0; i < kPairs; ++i) {
 #pragma unroll
-      for (int i = 0; i < G::kMaps; ++i)
-        add_product(sums[i], grad, features(at, Share::feature_block(at, i), t));
+      for (int t = 0; t < kTiles; ++t)
+        begin_turned_32(sums[i], queries + i * 2 * kChunkStep + t * kTileStep,
+                        grads + t * kTileStep);
     }
-    // Two warps have the same features, and share them out.
-#pragma unroll
-    for (int i = 0; i < G::kMaps; ++i) {
-      if ((i + at.warp) % 2 == 0) add_dots(at, Share::feature_block(at, i));
-    }
+    commit_warpgroup_products();
   }
-  /// Writes it as an operand, when nobody reads the one before. show_to_warpgroup and a barrier
-  /// must follow.
+  __device__ __forceinline__ void finish() {
+    await_committed_products();
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) arrived(sums[i]);
+  }
+  /// Writes it as an operand, [maps][v's channels][features], when nobody reads the one before.
+  /// show_to_warpgroup and a barrier must follow.
   __device__ __forceinline__ void show(const Sequence<G>& at) const {
+    const uint32_t lane = by_row(at.lane) ^ at.warp % 2 * 32;
 #pragma unroll
-    for (int i = 0; i < G::kMaps; ++i) {
-      const int block = Share::feature_block(at, i);
-      store_matrix(at.state(block / 2) + Share::value_block(at) * kTileBytes +
-                       (by_row(at.lane) ^ block % 2 * 32),
-                   rounded(sums[i]));
+    for (int i = 0; i < kPairs; ++i) {
+      const int map = i * 2 + at.warp / 2;
+      if (map >= G::kMaps) break;
+#pragma unroll
+      for (int s = 0; s < kBlocks; ++s)
+        store_turned_matrix(at.state(map) + s * kTileBytes + lane, rounded(sums[i][s]));
     }
-  }
-
- private:
-  static __device__ __forceinline__ Fragment features(const Sequence<G>& at, int block, int tile) {
-    const uint32_t rows = query_features(at, block / 2) + tile * kTileBytes;
-    return of_right(load_turned_matrix(rows + (by_row(at.lane) ^ block % 2 * 32)));
-  }
-  /// The sums of sixteen channels, from this chunk's place to the one before.
-  static __device__ __forceinline__ void add_dots(const Sequence<G>& at, int block) {
-    const int channel = block * kBlockDim + at.row(0);
-    const float* from = later_sums(at, at.chunk) + channel;
-    float c[4] = {from[0], 0.f, from[8], 0.f};
-    const uint32_t rows = query_features(at, block / 2) + (by_column(at.lane) ^ block % 2 * 32);
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t)
-      Bf16::multiply(c, load_turned_matrix(rows + t * kTileBytes),
-                     {{dot_pair(at, block / 2, t, 0), dot_pair(at, block / 2, t, 1)}});
-    float* to = later_sums(at, at.chunk - 1) + channel;
-    if (at.quad() == 0) to[0] = c[0], to[8] = c[2];
   }
 };
 
