@@ -116,7 +116,7 @@ void add_many_heads_of_64_channels(Cases& cases) {
   add("_in_four_segments", 4, 1024, two, MaskPattern::kNone);
   add("_with_dropout", 16, 150, two, MaskPattern::kRandom).near_dropout = 0.1;
   add("_with_dropout_and_one_map", 16, 200, {kElu}, MaskPattern::kNone).near_dropout = 0.5;
-  add("_with_dropout_in_two_segments", 8, 530, two, MaskPattern::kNone).near_dropout = 0.1;
+  add("_with_dropout_in_two_segments", 8, 530, two, MaskPattern::kRandom).near_dropout = 0.1;
   add("_with_dropout_in_three_segments", 5, 800, two, MaskPattern::kRight).near_dropout = 0.1;
   const auto add_narrower = [&](int64_t head_dim, const std::string& name, int64_t batch,
                                 int64_t length, std::vector<FeatureMap> maps) -> AttentionCase& {
@@ -127,6 +127,7 @@ void add_many_heads_of_64_channels(Cases& cases) {
   };
   add_narrower(48, "", 16, 130, two);
   add_narrower(56, "_with_dropout", 16, 150, two).near_dropout = 0.1;
+  add_narrower(48, "_with_dropout_and_one_map", 8, 530, {kElu}).near_dropout = 0.3;
   add_narrower(56, "_and_one_map", 16, 200, {kElu});
   add_narrower(40, "_in_two_segments", 8, 530, two);
   add_narrower(48, "_in_three_segments", 5, 800, {kElu});
@@ -146,10 +147,17 @@ void add_many_wide_heads(Cases& cases) {
                      .head_dim = head_dim,
                      .bandwidth = 20,
                      .mask = MaskPattern::kRight,
-                     .near_dropout = head_dim == 96 ? 0. : 0.1,
                      .dtypes = {c10::kBFloat16},
                      .tags = {CaseTag::kVerifyOnGpu}});
   }
+  cases.push_back(cases.back());
+  cases.back().name = "many_heads_of_128_channels_with_dropout", cases.back().near_dropout = 0.1;
+  cases.push_back(cases.back());
+  cases.back().name = "segments_of_128_channels_with_dropout";
+  cases.back().length = 2100, cases.back().heads = 1;
+  cases.push_back(cases.back());
+  cases.back().name = "segments_of_96_channels_with_dropout_and_one_map";
+  cases.back().head_dim = 96, cases.back().feature_maps = {kElu};
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ std::vector<AttentionCase> wide_cases() {
   for (const char* name :
        {"head_dim_48_causal", "heads_of_48_channels_with_dropout",
         "many_segments_of_48_channels_causal", "many_segments_of_96_channels_causal",
-        "heads_of_96_channels_with_dropout", "head_dim_64_two_sided", "head_dim_80_two_sided",
+        "heads_of_96_channels_with_dropout", "heads_of_96_channels_and_one_map",
+        "dropout_and_mask_of_128_channels", "head_dim_64_two_sided", "head_dim_80_two_sided",
         "head_dim_128_causal", "three_maps_of_128_channels", "segments_of_64_channels",
         "segments_of_128_channels", "many_segments_of_64_channels_two_sided",
         "many_segments_of_128_channels_two_sided"})

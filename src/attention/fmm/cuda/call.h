@@ -119,8 +119,9 @@ class Call {
   at::DimVector cut_as_shape() const { return {0, segments_, limits_.chunk, parts_of_segment()}; }
   bool has_starts(const ForwardResult& saved) const;
   /// Whether forward can leave something for gradients of both sides in one sweep: the states
-  /// before all chunks, the tickets that blocks draw, or both. It is in far_sums, and
-  /// far_key_sums' shape, of one dimension more than cut_as_shape() has, says so.
+  /// before all chunks (and what dropout leaves of the band), the tickets that blocks draw, or
+  /// both. It is in far_sums, and far_key_sums' shape, of one dimension more than cut_as_shape()
+  /// has, says so.
   bool keeps_chunk_states() const { return gradient_segments_ > 0; }
   int64_t chunk_states_size() const;
   at::DimVector chunks_as_shape() const;

@@ -160,6 +160,7 @@ at::DimVector Call::chunks_as_shape() const {
 // Hooks for saved tensors may bring them back at any address, but the copy engine wants its own.
 bool Call::has_chunk_states(const ForwardResult& saved) const {
   return keeps_chunk_states() && saved.far_key_sums.sizes() == at::IntArrayRef(chunks_as_shape()) &&
+         saved.far_sums.numel() == chunk_states_size() &&
          reinterpret_cast<uintptr_t>(saved.far_sums.data_ptr()) % 16 == 0;
 }
 

@@ -152,8 +152,9 @@ struct SweepArgs {
       halo_after = 0;  // rows of the band's other side beside a chunk in shared memory, by 16
   bool stages_tiles = false;  // whether the band reaches beyond the halo
   Walks walks = Walks::kRoles;
-  // What forward leaves for gradient_sweep, chunk_state_bytes() of it: the state before every chunk
-  // and, of Walks::kWarpgroups and kWhole (these alone), tickets, zero before and after.
+  // What forward leaves for gradient_sweep, chunk_state_bytes() of it: the state before every
+  // chunk, what dropout leaves of the band, and, of Walks::kWarpgroups and kWhole (these alone),
+  // tickets, zero before and after.
   unsigned char* chunk_states = nullptr;
 };
 
@@ -207,9 +208,9 @@ int least_capability();
 /// strips D of 16 or 32; chunks D of 40 to 128, a multiple of eight, causal, without unit features,
 /// with blend weights that are equal for all channels of a head. Warpgroups are for chunks on GPUs
 /// of compute capability 9.0: D of up to 64, in fp32 with up to two maps; in bf16 also of up to 128
-/// with up to two maps. Whole sequences: as strips, but causal, in bf16, D of
-/// 16 and up to 256 tokens. Narrow: D of 32, causal, in either, with weights that differ by
-/// channel, up to 2048 tokens, where sequences alone fill the GPU; compute capability 9.0.
+/// with up to two maps. Whole sequences: as strips, but causal, in bf16, D of 16 and up to 256
+/// tokens. Narrow: D of 32, causal, in either, with weights that differ by channel, up to 2048
+/// tokens, where sequences alone fill the GPU; compute capability 9.0.
 Walks fitting_walks(const SweepArgs& args, const Gpu& gpu);
 
 /// What the kernels for a call carry in one pass.

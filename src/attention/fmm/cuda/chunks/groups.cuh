@@ -32,7 +32,7 @@ struct Band {
     }
     asm volatile("" : "+r"(bits));  // not to be computed again in every step
   }
-  /// With bits that another has made, and nothing to draw.
+  /// With bits that another has made; it must not draw.
   __device__ __forceinline__ Band(const SweepArgs& args, uint32_t bits)
       : groups(kMostGroups), bits(bits), scale(args.near_scale * kLog2E), seed(0) {}
   /// Of one group, those of live columns.

@@ -40,12 +40,14 @@ cudaError_t launch_backward(G, int first, int rounds, const SweepArgs& args, cud
       backward_kernel<G>, rounds * blocks_of(args), stream, args, first);
 }
 
+/// Calls body(Shape) for the number of maps and channels,
 template <bool kDrops, typename Body>
 cudaError_t with_maps(const SweepArgs& args, const Body& body) {
   return with_fullness<PassShape<128>::kValueDim>(args, [&](auto full) {
     return args.maps == 1 ? body(Shape<1, kDrops, full>()) : body(Shape<2, kDrops, full>());
   });
 }
+/// with dropout or without.
 template <typename Body>
 cudaError_t with_shape(const SweepArgs& args, const Body& body) {
   return args.drop_below > 0 ? with_maps<true>(args, body) : with_maps<false>(args, body);
@@ -54,7 +56,7 @@ cudaError_t with_shape(const SweepArgs& args, const Body& body) {
 template <int kDim>
 cudaError_t Launcher<kDim>::sum_states(const SweepArgs& args, bool of_queries,
                                        cudaStream_t stream) {
-  return with_maps<false>(args, [&](auto shape) {
+  return with_maps<false>(args, [&](auto shape) {  // there is no near field here
     return of_queries ? launch_sum<Sweep::kSumOfQueries>(shape, args, stream)
                       : launch_sum<Sweep::kSumOfKeys>(shape, args, stream);
   });

@@ -198,26 +198,28 @@ struct Rows {
       bits |= band.inside(k, live_bits(kAfter ? tile + k : tile - k)) << 8 * k;
     return bits;
   }
-  /// Which of them dropout keeps. A good thing to do while products are under way.
+  /// Which of them dropout keeps, if it drops any. A good thing to do while products are under way.
   __device__ __forceinline__ uint32_t kept_bits(const Band& band) const {
-    if constexpr (!G::kDrops) return ~0u;
-    const int pair = Place::numbers().pair, own = first_token() + tile * kBlockDim;
     uint32_t bits = 0;
+    if constexpr (G::kDrops) {
+      const int pair = Place::numbers().pair, own = first_token() + tile * kBlockDim;
 #pragma unroll 1
-    for (int k = 0; k < chunks::kMostGroups; ++k) {
-      const int others = own + (kAfter ? k : -k) * kBlockDim;
-      bits |= (kAfter ? kept_by_key(args, band.seed, pair, own, others)
-                      : kept_by_query(args, band.seed, pair, own, others))
-              << 8 * k;
+      for (int k = 0; k < chunks::kMostGroups; ++k) {
+        const int others = own + (kAfter ? k : -k) * kBlockDim;
+        bits |= (kAfter ? kept_by_key(args, band.seed, pair, own, others)
+                        : kept_by_query(args, band.seed, pair, own, others))
+                << 8 * k;
+      }
     }
     return bits;
   }
   /// Elements that are kept, times 1 / (1 - p); zeros for the others.
   __device__ __forceinline__ void drop(NearBlocks& near, uint32_t kept) const {
-    if constexpr (!G::kDrops) return;
+    if constexpr (G::kDrops) {
 #pragma unroll
-    for (int i = 0; i < 8 * chunks::kMostGroups; ++i)
-      near[i / 8][i / 4 % 2][i % 4] *= kept >> i & 1 ? args.keep_factor : 0.f;
+      for (int i = 0; i < 8 * chunks::kMostGroups; ++i)
+        near[i / 8][i / 4 % 2][i % 4] *= kept >> i & 1 ? args.keep_factor : 0.f;
+    }
   }
   /// Back to the places among the tiles; zeros elsewhere. Index: -2 to 5.
   __device__ __forceinline__ Fragment near_fragment(const NearFragments& near, int index) const {

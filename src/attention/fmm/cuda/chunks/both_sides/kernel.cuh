@@ -26,6 +26,10 @@ __device__ __forceinline__ void begin_shared_memory(const Walk<G>& walk, int gro
         weight_value(far ? args.far_weight : args.near_weight, far ? threadIdx.x : 0, walk.h, 0);
   }
   if (group == Role::kValues && thread < kAllEvents) walk.begin_event(thread);
+  if constexpr (G::kDrops) {  // of the band that is made first: see begin_near
+    if (group == Role::kValues && args.has_near)
+      begin_dropout_word(walk, walk.end * kChunk < args.length ? walk.end : walk.end - 1, thread);
+  }
   if (group == Role::kKeys && thread == 0) {
     *shared_at<int2>(M::kPlace) = make_int2(walk.b, walk.h);
     *shared_at<int>(M::kBegin) = walk.begin;
@@ -203,6 +207,10 @@ __device__ __forceinline__ void begin_near(const Walk<G>& walk) {
   using M = Memory<G>;
   if (walk.args.has_near && walk.end * kChunk < walk.args.length) {
     make_near(walk, Loader<G>());
+    if constexpr (G::kDrops) {
+      begin_dropout_word(walk, walk.end - 1, thread_anew() % kGroupThreads);
+      wait_for_copies();
+    }
   } else {
     for (int i = thread_anew() % kGroupThreads; i < M::kNearBytes / 16; i += kGroupThreads)
       shared_at<uint4>(M::kNear)[i] = make_uint4(0, 0, 0, 0);

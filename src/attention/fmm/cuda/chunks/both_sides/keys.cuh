@@ -93,6 +93,9 @@ __device__ __forceinline__ void key_step(const Walk<G>& walk, const Loader<G>& l
   }
   if (walk.args.has_near) {
     named_barrier(kNearForKeys, 2 * kGroupThreads);
+    if constexpr (G::kDrops) {  // for the values, who have no registers for it
+      if (walk.goes_on()) begin_dropout_word(walk, walk.chunk - 1, thread_anew() % kGroupThreads);
+    }
     add_near_dk(d[0], walk, load);
   }
   write_rows(walk, load, kDk, d[0], M::kStage + walk.tile * G::kTile);

@@ -19,12 +19,12 @@ constexpr int kShortestSegment = 4;  // chunks; below, what joins segments is no
 constexpr int kSharedBytes = 227 * 1024;
 
 /// What forward keeps of a chunk: the state before it, bf16 [maps][64][64] as a warpgroup's
-/// operand, and its key sums, float [maps][64]; with dropout also which of the band's elements are
-/// kept, uint32_t [tiles][32], a word for what a lane holds of its warp's rows.
-constexpr int kStateBytes = 64 * 64 * 2, kKeySumBytes = 64 * 4, kKeptBytes = 4 * 32 * 4;
-constexpr int kept_place(int maps) { return maps * (kStateBytes + kKeySumBytes); }
+/// operand, and its key sums, float [maps][64]; with dropout also which of the band's elements
+/// stay, uint32_t [tiles][32], a word for what a lane holds of its warp's rows.
+constexpr int kStateBytes = 64 * 64 * 2, kKeySumBytes = 64 * 4, kDropoutBytes = 4 * 32 * 4;
+constexpr int dropout_place(int maps) { return maps * (kStateBytes + kKeySumBytes); }
 constexpr int entry_bytes(int maps, bool drops) {
-  return kept_place(maps) + (drops ? kKeptBytes : 0);
+  return dropout_place(maps) + (drops ? kDropoutBytes : 0);
 }
 /// All of it, and tickets behind it (weight_sums.cuh).
 inline int64_t kept_bytes(const SweepArgs& args) {

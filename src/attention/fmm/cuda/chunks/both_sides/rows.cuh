@@ -100,6 +100,15 @@ __device__ __forceinline__ void begin_numbers_of(const Walk<G>& walk, int furthe
                     source + min(chunk * kChunk + row, args.length - 1));
 }
 
+/// Asks for what dropout leaves of a chunk's band, a word a thread; nobody may need the one before
+/// any more.
+template <typename G>
+__device__ __forceinline__ void begin_dropout_word(const Walk<G>& walk, int chunk, int thread) {
+  copy_number_async(
+      shared_at<float>(Memory<G>::kDropout) + thread,
+      reinterpret_cast<const float*>(dropout_word<G>(walk.args, walk.pair, chunk, thread)));
+}
+
 /// A map, and what its feature map does before the first one's: elu_flip turns signs.
 template <typename G>
 struct Map {
@@ -140,8 +149,8 @@ __device__ __forceinline__ void load_pieces(uint4 (&raw)[kTiles], int rows, int 
 }
 
 /// One map's feature rows of 64 queries (of channels beyond the head's, too: it is keys that have
-/// zeros there), from raw rows at `rows`: times weight * far_scale / norm
-/// and, kPlain, without. norm_of(tile, row).
+/// zeros there), from raw rows at `rows`: times weight * far_scale / norm and, kPlain, without.
+/// norm_of(tile, row).
 template <typename G, bool kPlain, typename NormOf>
 __device__ __forceinline__ void make_query_features(const SweepArgs& args, const Map<G>& map,
                                                     int rows, int plain, int scaled, uint64_t live,

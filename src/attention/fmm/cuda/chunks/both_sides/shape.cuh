@@ -103,7 +103,9 @@ struct Memory {
   static constexpr int kWeights = kEnd + int(sizeof(int));       // float [kFields], the band's last
   // float [segments - 1][maps][kDim]: what segments' queries take from earlier ones' dk
   static constexpr int kTaken = (kWeights + G::kFields * int(sizeof(float)) + 15) / 16 * 16;
-  static constexpr int kBytes = kTaken + (kMostSegments - 1) * G::kMaps * kKeySumBytes;
+  // uint32_t [kGroupThreads]: see dropout_word, of the band that is made next
+  static constexpr int kDropout = kTaken + (kMostSegments - 1) * G::kMaps * kKeySumBytes;
+  static constexpr int kBytes = kDropout + (G::kDrops ? kDropoutBytes : 0);
   static_assert(kBytes <= kSharedBytes);
   static_assert(kEvents % 8 == 0 && kPlace % 8 == 0 && kLive % 8 == 0 && kDots % 8 == 0);
 };
@@ -111,19 +113,20 @@ struct Memory {
 /// Operands of the band's gradients: weight * probabilities, and gradients of scores.
 enum NearKind { kProbabilities, kScoreGradients };
 
-/// Where forward keeps what it does of a chunk.
+/// A chunk's entry in what forward keeps.
 template <typename G>
 __device__ __forceinline__ unsigned char* entry_of(const SweepArgs& args, int pair, int chunk) {
   const int64_t chunks = (args.length + kChunk - 1) / kChunk;
   return args.chunk_states + (pair * chunks + chunk) * entry_bytes(G::kMaps, G::kDrops);
 }
-/// Which elements of the band the tile's rows keep: element i of group k is bit 8 k + i.
+/// There, which elements of the band dropout leaves of a warp's rows, of number `index` of the
+/// chunk's threads: element i of group k is bit 8 k + i.
 template <typename G>
-__device__ __forceinline__ uint32_t* kept_word(const SweepArgs& args, int pair, int chunk,
-                                               int tile) {
-  static_assert(8 * kMostGroups <= 32 && kKeptBytes == kTiles * kWarpSize * 4);
-  return reinterpret_cast<uint32_t*>(entry_of<G>(args, pair, chunk) + kept_place(G::kMaps)) +
-         tile * kWarpSize + lane_id();
+__device__ __forceinline__ uint32_t* dropout_word(const SweepArgs& args, int pair, int chunk,
+                                                  int index) {
+  static_assert(8 * kMostGroups <= 32 && kDropoutBytes == kGroupThreads * 4);
+  return reinterpret_cast<uint32_t*>(entry_of<G>(args, pair, chunk) + dropout_place(G::kMaps)) +
+         index;
 }
 
 /// The first chunk of a segment; of the one after the last, the number of chunks. As segment_begin,

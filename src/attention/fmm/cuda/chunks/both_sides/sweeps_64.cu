@@ -12,7 +12,7 @@
 namespace fmmformer::cuda::chunks::both_sides {
 namespace {
 
-/// Calls body(Shape) for the number of maps and channels, with dropout or without.
+/// Calls body(Shape) for the number of maps and channels,
 template <bool kDrops, typename Body>
 cudaError_t with_maps(const SweepArgs& args, const Body& body) {
   return with_fullness<64>(args, [&](auto full) {
@@ -24,6 +24,7 @@ cudaError_t with_maps(const SweepArgs& args, const Body& body) {
   });
 }
 
+/// with dropout or without.
 template <typename Body>
 cudaError_t with_shape(const SweepArgs& args, const Body& body) {
   return args.drop_below > 0 ? with_maps<true>(args, body) : with_maps<false>(args, body);

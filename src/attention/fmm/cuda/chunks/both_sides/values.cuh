@@ -65,8 +65,6 @@ template <typename G>
 __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>& load) {
   const SweepArgs& args = walk.args;
   Block p[kMostGroups], g[kMostGroups];
-  uint32_t kept = ~0u;
-  if constexpr (G::kDrops) kept = *kept_word<G>(args, walk.pair, walk.chunk, walk.tile);
 #pragma unroll
   for (int which = 0; which < 2; ++which) {
     const int own = walk.row_tile(which == 0 ? kQ : kGradOut, walk.tile);
@@ -89,8 +87,16 @@ __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>&
   const float weight = NearBand<G>::weight();
   const float* log_sums = walk.numbers(0) + walk.tile * kBlockDim;
   const uint32_t live = walk.live_bits(walk.tile);
-  const auto keep_factor = [&](int k, int i) {
-    return kept >> (8 * k + i) & 1 ? args.keep_factor : 0.f;
+  // What dropout makes of element i, given a group's bits; read where they are wanted, since there
+  // is no register to hold them.
+  const auto bits_of = [&](int k) {
+    const volatile uint8_t* groups =
+        shared_at<uint8_t>(Memory<G>::kDropout) + (walk.tile * kWarpSize + lane_id()) * 4;
+    return G::kDrops ? uint32_t(groups[k]) : 0;
+  };
+  const auto dropped = [&](float x, uint32_t bits, int i) {
+    if constexpr (!G::kDrops) return x;
+    return bits >> i & 1 ? x * args.keep_factor : 0.f;
   };
   float log_sum[2], dot[2] = {0.f, 0.f}, by_weight = 0.f;
 #pragma unroll
@@ -98,14 +104,14 @@ __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>&
     log_sum[r] = live >> row_of(2 * r) & 1 ? log_sums[row_of(2 * r)] * kLog2E : INFINITY;
 #pragma unroll
   for (int k = 0; k < kMostGroups; ++k) {
-    const uint32_t inside = band.inside(k, walk.live_bits(walk.tile - k));
+    const uint32_t inside = band.inside(k, walk.live_bits(walk.tile - k)), bits = bits_of(k);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      float& element = p[k][i / 4][i % 4];
+      float &element = p[k][i / 4][i % 4], &gradient = g[k][i / 4][i % 4];
       element = inside >> i & 1 ? element : -INFINITY;
       element = Bf16::exp2(element * band.scale - log_sum[i % 4 / 2]);
-      if constexpr (G::kDrops) g[k][i / 4][i % 4] *= keep_factor(k, i);
-      dot[i % 4 / 2] += element * g[k][i / 4][i % 4];
+      gradient = dropped(gradient, bits, i);
+      dot[i % 4 / 2] += element * gradient;
     }
   }
   const float factor = args.near_scale * weight;
@@ -117,12 +123,12 @@ __device__ __forceinline__ float make_near(const Walk<G>& walk, const Loader<G>&
   }
 #pragma unroll
   for (int k = 0; k < kMostGroups; ++k) {
+    const uint32_t bits = bits_of(k);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float &element = p[k][i / 4][i % 4], &gradient = g[k][i / 4][i % 4];
       gradient = element * (factor * gradient - dot[i % 4 / 2]);
-      element *= weight;
-      if constexpr (G::kDrops) element *= keep_factor(k, i);
+      element = dropped(element * weight, bits, i);
     }
     store_turned(walk.near_place(walk.tile, kProbabilities, k), p[k]);
     store_turned(walk.near_place(walk.tile, kScoreGradients, k), g[k]);

@@ -38,11 +38,12 @@ __device__ __forceinline__ void store_weight_sums(const SweepArgs& args, int own
 }
 
 /// Behind what forward keeps of chunks, unsigned [fields][heads]: zero before and after.
-__device__ __forceinline__ unsigned* ticket(const SweepArgs& args, int head, int field, int maps) {
+template <typename G>
+__device__ __forceinline__ unsigned* ticket(const SweepArgs& args, int head, int field) {
   const int64_t chunks = (args.length + kChunk - 1) / kChunk;
+  const int64_t entries = args.batch * args.heads * chunks;
   return reinterpret_cast<unsigned*>(args.chunk_states +
-                                     args.batch * args.heads * chunks *
-                                         entry_bytes(maps, args.drop_below > 0)) +
+                                     entries * entry_bytes(G::kMaps, G::kDrops)) +
          field * args.heads + head;
 }
 /// A warp has a field; other work may come between the two steps.
@@ -65,7 +66,7 @@ struct WeightReduction {
     __stcg(handed_in + block, block_weight_sum<G>(field));
     asm volatile("atom.release.gpu.global.inc.u32 %0, [%1], %2;\n"
                  : "=r"(before)
-                 : "l"(ticket(args, head, field, G::kMaps)), "r"(blocks - 1)
+                 : "l"(ticket<G>(args, head, field)), "r"(blocks - 1)
                  : "memory");
     return before;
   }

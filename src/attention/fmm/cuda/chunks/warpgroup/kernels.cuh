@@ -41,8 +41,8 @@ __device__ __forceinline__ void add_chunk(Fragment (&g)[kTiles], Fragment (&rest
     seen_scores(rest, walk, [&](int tile) { return rounded_rest(c[tile], rounded(c[tile])); });
 }
 
-/// Begins to keep the state before the chunk, which is in shared memory, for both_sides; never with
-/// dropout.
+/// Begins to keep the state before the chunk, which is in shared memory, for both_sides. Without
+/// dropout: see gradient_segments.
 template <typename G>
 __device__ __forceinline__ void begin_to_keep(const State<G>& state,
                                               const Walk<G, Sweep::kForward>& walk) {
@@ -80,7 +80,9 @@ __global__ void __launch_bounds__(G::kThreads, kBlocksAtOnce<G>)
   };
   const auto body = [&] {
     Block a[kTiles], out[kSliceBlocks];
-    if (args.chunk_states) begin_to_keep(state, walk);
+    if constexpr (!G::kDrops) {
+      if (args.chunk_states) begin_to_keep(state, walk);
+    }
     if (args.has_near)
       set_near_out<G>(out, walk, band, load, weights.of[G::kMaps]);
     else

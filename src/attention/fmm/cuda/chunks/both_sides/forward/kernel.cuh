@@ -17,8 +17,7 @@ __device__ __forceinline__ void begin_weights(const Walk<G>& walk) {
   const bool far = field < G::kMaps;
   shared_at<float>(Memory<G>::kWeights)[field] =
       weight_value(far ? args.far_weight : args.near_weight, far ? field : 0, walk.h, 0);
-  if (args.chunk_states && walk.b == 0 && walk.segment == 0)
-    *ticket(args, walk.h, field, G::kMaps) = 0;
+  if (args.chunk_states && walk.b == 0 && walk.segment == 0) *ticket<G>(args, walk.h, field) = 0;
 }
 /// Which tokens are live, and that nothing has happened yet.
 template <typename G>

@@ -102,7 +102,10 @@ __device__ __forceinline__ uint32_t draw_kept(const Walk<G>& walk,
 #pragma unroll 1
   for (int k = 0; k < kMostGroups; ++k)
     kept |= kept_by_query(args, band.seed, walk.pair, query, query - k * kBlockDim) << 8 * k;
-  if (args.chunk_states) *kept_word<G>(args, walk.pair, walk.chunk, walk.tile) = kept;
+  if (args.chunk_states) {
+    const int index = walk.tile * kWarpSize + lane_id();
+    *dropout_word<G>(args, walk.pair, walk.chunk, index) = kept;
+  }
   return kept;
 }
 
