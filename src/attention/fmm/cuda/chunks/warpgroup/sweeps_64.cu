@@ -8,6 +8,9 @@
 #include "attention/fmm/cuda/chunks/warpgroup/kernels.cuh"
 #include "attention/fmm/cuda/chunks/warpgroup/launcher.cuh"
 
+namespace fmmformer::cuda::chunks {
+extern template struct Launcher<64>;  // has the sweeps of more maps, and is compiled elsewhere
+}
 namespace fmmformer::cuda::chunks::warpgroup {
 namespace {
 
