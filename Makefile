@@ -25,7 +25,7 @@ bench: build  ## times the operator beside its peers: torch's softmax, composite
 bench-report: build  ## renders the results that are kept in bench/results as bench-report.html
 	build/fmmformer report bench/results/*.json -o bench-report.html --title "FMM attention on a GPU"
 
-emulate:  ## the GPU kernels on this CPU, against the double reference and for races (ten minutes); needs an nvcc
+emulate:  ## the GPU kernels on this CPU, against the double reference and for races (a quarter of an hour); needs an nvcc
 	@command -v "$${CUDACXX:-nvcc}" >/dev/null || { echo "make emulate needs an nvcc: in PATH, or named by CUDACXX" >&2; exit 1; }
 	$(MAKE) build-for-tests
 	cmake --build --preset release -j $(JOBS) --target emulated_verify

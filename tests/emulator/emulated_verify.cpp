@@ -36,9 +36,8 @@ TEST_P(EmulatedCase, AgreesWithTheReferenceAndHasNoRace) {
 INSTANTIATE_TEST_SUITE_P(, EmulatedCase, testing::ValuesIn(verified_cases()),
                          [](const auto& info) { return info.param.name; });
 
-/// A GPU whose blocks have less shared memory than an H200's, and that is not for Hopper's own
-/// kernels.
-class EmulatedSmallGpu : public testing::TestWithParam<std::tuple<int, AttentionCase>> {
+/// A GPU that is not for Hopper's own kernels, and whose blocks may have less shared memory.
+class EmulatedOtherGpu : public testing::TestWithParam<std::tuple<int, AttentionCase>> {
  protected:
   void SetUp() override {
     emulated_gpu().minor = 1;
@@ -50,7 +49,7 @@ class EmulatedSmallGpu : public testing::TestWithParam<std::tuple<int, Attention
   const cudaDeviceProp hopper_ = emulated_gpu();
 };
 
-TEST_P(EmulatedSmallGpu, TakesWideHeadsInFewerRowsAtATime) {
+TEST_P(EmulatedOtherGpu, TakesWideHeadsInAsManyRowsAsItHasRoomFor) {
   hold_all_types(std::get<1>(GetParam()), {c10::kFloat, c10::kBFloat16});
 }
 /// Those whose rows are wide, and long enough for several segments.
@@ -67,8 +66,8 @@ std::vector<AttentionCase> wide_cases() {
     cases.push_back(bench::case_named(name));
   return cases;
 }
-// KiB of a GPU of compute capability 8.0, and of 8.6 and 8.9; and of those after 9.0.
-INSTANTIATE_TEST_SUITE_P(, EmulatedSmallGpu,
+// KiB of a GPU of compute capability 8.0, of 8.6 and 8.9, and of those after 9.0.
+INSTANTIATE_TEST_SUITE_P(, EmulatedOtherGpu,
                          testing::Combine(testing::Values(163, 99, 227),
                                           testing::ValuesIn(wide_cases())),
                          [](const auto& info) {
